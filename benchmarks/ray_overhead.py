@@ -19,9 +19,10 @@ import numpy as np
 import ray
 
 from benchmarks.environments import Toy
-from vecwrap.backends.ray import RayBackend
-from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.ray import Ray
+from vecwrap.backends.shmem import Shmem
 from vecwrap.env.vec_env import VecEnv
+from vecwrap.testing import on
 from vecwrap.tools.measure import SEED, Contender, Measurement, Sample, measure_rounds
 from vecwrap.tools.report import figure, table
 
@@ -47,10 +48,10 @@ def main() -> None:
         rows = []
         for name, size in SIZES.items():
             make = [partial(Toy, (size,))] * NUM_ENVS
-            over_ray = partial(RayBackend, make, workers=WORKERS, address=address, num_cpus=0.01)
+            over_ray = partial(on(Ray), make, workers=WORKERS, address=address, num_cpus=0.01)
             found = measure(
                 {
-                    "shmem": partial(ShmemBackend, make, workers=WORKERS),
+                    "shmem": partial(on(Shmem), make, workers=WORKERS),
                     "ray, 1 node": partial(over_ray, placement=[head]),
                     "ray, 2 nodes": partial(over_ray, placement=[head, SECOND]),
                 }
@@ -60,7 +61,7 @@ def main() -> None:
         print(table([["observation", *(m.name for m in found), *(f"parent, {m.name}" for m in found)], *rows]))
 
         make = [partial(Toy, (32,))] * NUM_ENVS
-        over_ray = partial(RayBackend, make, address=address, num_cpus=0.01, placement=[head])
+        over_ray = partial(on(Ray), make, address=address, num_cpus=0.01, placement=[head])
         found = measure({str(count): partial(over_ray, workers=count) for count in ACTORS})
         print("The same with 32 B on one node, by the number of actors:\n")
         print(table([["actors", "step", "parent"], *([m.name, cell(m, "step"), cell(m, "parent")] for m in found)]))

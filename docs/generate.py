@@ -22,8 +22,8 @@ Generated from the name table and the signatures by `make docs`; edit the docstr
 
 A backend determines how the sub-environments run. For a given seed all of them give the same stream, so the choice
 affects only speed and debugging. `auto`, the default, uses `dummy` for one sub-environment, and for more of them where
-a step is known to cost less than handing it to another process (Gymnasium's classic control and toy text, up to some
-32 sub-environments on two cores); otherwise `shmem`. Settings that ask for workers get `shmem`. The repr and
+a step is known to cost less than handing it to another process (CartPole without wrappers of its own: up to 25
+sub-environments on two cores); otherwise `shmem`. Settings that ask for workers get `shmem`. The repr and
 `vecwrap explain` say which it is, and why; the stream is the same.
 
 | use | when |
@@ -34,14 +34,48 @@ a step is known to cost less than handing it to another process (Gymnasium's cla
 | `ray` | one machine's cores are not enough ([scaling.md](scaling.md)) |
 | `shmem` | otherwise |
 
-`threads` gains only where most of a step is outside of Python. With eight HalfCheetah-v5 on two cores it took 1,094
-vector steps a second, `shmem` 2,438, and Gymnasium's Sync 2,065.
+`threads` gains only where most of a step is outside of Python, or on a Python without its lock. On two cores with it,
+eight HalfCheetah-v5 took 11,000 environment steps a second on `threads`, 21,900 on `dummy` and 27,300 on `shmem`; eight
+Pongs under `atari` and `framestack:4` took 1,960, 3,090 and 3,840 (`python -m benchmarks.beside --only threads`).
 
 [How shmem talks](#how-shmem-talks) and [the parent's share](#the-parents-share) are described below the parameters.
 `vecwrap tune` measures which backend is fastest for a pipeline on your machine.
 
 """
 ENGINE = """
+## Engines
+
+An engine is a vector environment that steps several sub-environments at once: CartPole's and ale-py's own vector
+classes, EnvPool, anything else that is a `gymnasium.vector.VectorEnv`. `envs_per_engine` says how many rows each has;
+engines are then distributed over the processes or threads of a backend as sub-environments are:
+
+```python
+import vecwrap
+
+settings = {"n": 256, "envs_per_engine": 128, "autoreset": "next_step", "wrappers": ["framestack:4", "monitor"]}
+with vecwrap.build("CartPole-v1", backend={"name": "shmem", "workers": 2}, **settings) as env:
+    observations, infos = env.reset(seed=1)
+    assert [len(worker.env_ids) for worker in env.health().workers] == [128, 128]
+```
+
+For an id, the vector class that is registered with it is made, with `env_kwargs`; a callable makes the engine, and gets
+`num_envs` if it takes that. Rows are numbered and seeded as always: each engine's `reset` gets `seed + start_index`
+plus its first row. (EnvPool ignores that seed; its seeds are arguments, so two of its engines are alike unless `make`
+tells them apart.)
+
+- **The autoreset mode is the engine's**: set `autoreset` to what it declares, or the error says which that is.
+- **Its rows step together**: `send` takes all rows of an engine or none, and `batch_size` is refused. They also fail
+  together, and an engine is not made anew (`on_failure="restart"` is refused).
+- **Masked resets** work where an engine is known to honour `reset_mask` (Gymnasium's Sync and Async); of others whole
+  engines can be reset.
+- **Wrappers of the vector work unchanged**; those of single environments (`time_limit`, `atari`) are refused, because
+  there are none. Infos stay columns, in other processes too.
+- `call`, `get_attr` and `set_attr` reach the engine's sub-environments if it has these methods; saved states have the
+  wrappers, and not the engine's own state.
+
+`n` and `envs_per_engine` belong to the pipeline and its hash; how engines are distributed does not. An engine that
+exists already is wrapped by `vecwrap.wrap`.
+
 ## How shmem talks
 
 One block of memory, shared by the parent and its workers, holds the actions, observations, terminal observations,

@@ -7,8 +7,8 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.backs import SubprocessBackend
 from vecwrap import interrupts
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.backends.workers import launch, process
 from vecwrap.testing import toy
 

@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.backends.dummy import DummyBackend
+from tests.backs import DummyBackend
 
 
 class Echo(gymnasium.Env):

@@ -22,13 +22,13 @@ def test_rows_are_put_where_they_belong(kind, count):
     at, rows = rng.permutation(10)[:count], rng.permutation(12)[:count]
     target, source = batch(kind, 10, 0), batch(kind, 12, 100)
     expected = [row(source, rows[list(at).index(i)]) if i in at else row(target, i) for i in range(10)]
-    put_rows(target, at, source, rows)
+    put_rows(target, list(zip(at.tolist(), rows.tolist(), strict=True)), source)
     for i in range(10):
         assert_same(expected[i], row(target, i), f"row {i}")
 
 
 def test_objects_are_put_as_copies():
     target, source = batch("object", 3, 0), batch("object", 3, 100)
-    put_rows(target, np.array([1]), source, np.array([2]))
+    put_rows(target, [(1, 2)], source)
     source[2].append("changed since")
     assert target.tolist() == [[0], [102], [2]]

@@ -136,8 +136,8 @@ def test_a_value_that_is_no_default_reaches_the_backend() -> None:
         render_mode="rgb_array",
         debug=True,
     )
-    root: Any = env.unwrapped
-    assert (root.copy, root.batch_size, root.start_index, root.debug) == (False, 2, 10, True)
+    core = env._core
+    assert (core.copy, core.batch_size, core.pending.start_index, core.books.debug) == (False, 2, 10, True)
     assert (env.metadata["autoreset_mode"], env.render_mode) == (AutoresetMode.DISABLED, "rgb_array")
     env.reset()
     assert env.np_random_seed == (14, 15, 16)

@@ -17,10 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.waiting import gone
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.env.saving import read_state, write_state
 from vecwrap.errors import CheckpointError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.sources.sub_env import SubEnvFactory
@@ -145,7 +143,7 @@ def run(env, actions):
             (observations.tobytes(), rewards.tobytes(), terminations.tobytes(), truncations.tobytes(), str(infos))
         )
         dones = terminations | truncations
-        if env.unwrapped.autoreset.value == "disabled" and dones.any():
+        if env._core.autoreset.value == "disabled" and dones.any():
             came.append(env.reset(options={"reset_mask": dones})[0].tobytes())
     return came
 
@@ -339,7 +337,7 @@ def go_on(env, steps):
         observations, rewards, terminations, truncations, infos = env.step(actions)
         came.append((observations.tolist(), rewards.tolist(), terminations.tolist(), truncations.tolist(), str(infos)))
         dones = terminations | truncations
-        if env.unwrapped.autoreset.value in ("disabled", "episodic") and dones.any():
+        if env._core.autoreset.value in ("disabled", "episodic") and dones.any():
             came.append(env.reset(options={"reset_mask": dones})[0].tolist())
     return came
 

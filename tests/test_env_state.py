@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces, wrappers
 
-from vecwrap.backends.dummy import DummyBackend
+from tests.backs import DummyBackend
 from vecwrap.sources.saving import CannotSaveError, env_state, load_env_state
 
 gymnasium.register_envs(ale_py)

@@ -9,9 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import RemoteTraceback
 from vecwrap.testing import ToyEnv
@@ -66,7 +64,7 @@ def play(env, steps):
     for _ in range(steps):
         *_, terminations, truncations, _ = env.step(np.zeros(env.num_envs, np.int64) - 2)
         ended = terminations | truncations
-        if env.unwrapped.autoreset.value == "disabled" and ended.any():
+        if env._core.autoreset.value == "disabled" and ended.any():
             env.reset(options={"reset_mask": ended})
 
 
@@ -145,9 +143,9 @@ def test_asked_while_rows_are_out_it_holds_for_those_that_are_sent_afterwards(ba
 def test_asking_is_one_message_where_it_changes_something_and_none_where_not(backend, monkeypatch):
     with some(backend) as env:
         sent = []
-        real = env.unwrapped._send_bytes
+        real = env.unwrapped.runner._send_bytes
         monkeypatch.setattr(
-            env.unwrapped,
+            env.unwrapped.runner,
             "_send_bytes",
             lambda worker, data, *rest: (sent.append(pickle.loads(data)[0]), real(worker, data, *rest)),
         )
@@ -214,8 +212,8 @@ def test_what_belongs_to_an_ended_episode_travels_once(backend):
         env.request_frames([0])
         env.reset(seed=1)
         payloads = []
-        real = env.unwrapped.slots.load
-        env.unwrapped.slots.load = lambda rows, payload, *places: (
+        real = env._core.slots.load
+        env._core.slots.load = lambda rows, payload, *places: (
             payloads.append(payload),
             real(rows, payload, *places),
         )

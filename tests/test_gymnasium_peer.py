@@ -10,8 +10,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import vecwrap
+from tests.backs import DummyBackend
 from tests.toys import counter, told
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.testing import SPACES, Policy, assert_same, toy
 
 MODES = ["same_step", "next_step", "disabled"]

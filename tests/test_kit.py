@@ -11,13 +11,15 @@ import gymnasium
 import numpy as np
 import pytest
 
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
+from tests.backs import Changing, DummyBackend, OnDummy, ShmemBackend
+from vecwrap.backends.dummy import Dummy
+from vecwrap.env.runner import Runner
 from vecwrap.env.wrapper import MapObservations, VecEnvWrapper
+from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.sub_env import SubEnvFactory
-from vecwrap.testing import BACKEND_LAWS, WRAPPER_LAWS, Subject, assert_same, toy
+from vecwrap.testing import BACKEND_LAWS, WRAPPER_LAWS, Subject, assert_same, on, toy
 from vecwrap.testing import backends as backend_laws
 from vecwrap.testing import toys as leftovers
 from vecwrap.testing import wrappers as wrapper_laws
@@ -223,7 +225,7 @@ class Watches(AsksForFrames):
         self.running = np.zeros(env.num_envs, dtype=bool)
 
     def on_step(self, step):
-        met = self.met[self._root.autoreset]
+        met = self.met[self._core.autoreset]
         opened = step.first & ~step.acted
         partial_batch = len(step.env_ids) < self.num_envs
         met["ends"] += step.ended.sum()
@@ -251,24 +253,20 @@ def test_what_depends_on_the_process_is_found_over_processes():
         the_same_over_every_backend(replace(subject, backend=partial(ShmemBackend, workers=2)))
 
 
-class ForgetsFrames(DummyBackend):
-    def _tell_frames(self, wanted):
+class ForgetsFrames(Dummy):
+    def frames(self, wanted):
         pass
 
 
-class RoundsWhatWasPaid(DummyBackend):
-    def _receive(self, count, timeout):
-        step = super()._receive(count, timeout)
+class RoundsWhatWasPaid(Changing):
+    def change(self, step):
         step.raw_rewards = np.round(step.raw_rewards)
-        return step
 
 
-class ForgetsInAPartialBatch(DummyBackend):
-    def _receive(self, count, timeout):
-        step = super()._receive(count, timeout)
-        if step.acted.any() and len(step.env_ids) < self.num_envs:
+class ForgetsInAPartialBatch(Changing):
+    def change(self, step):
+        if step.acted.any() and len(step.env_ids) < self.books.num_rows:
             step.rewards = np.zeros_like(step.rewards)
-        return step
 
 
 @pytest.mark.parametrize(
@@ -284,7 +282,7 @@ def test_everything_that_passes_is_compared(backend, what, independent):
     subject = Subject(AsksForFrames, toy(render_mode="rgb_array"), steps=16, independent=independent)
     the_same_over_every_backend(subject)
     with pytest.raises(AssertionError, match=what):
-        the_same_over_every_backend(replace(subject, backend=backend))
+        the_same_over_every_backend(replace(subject, backend=on(backend)))
 
 
 class RefusesOptions(gymnasium.Wrapper):
@@ -306,116 +304,147 @@ def test_nothing_but_what_is_named_is_taken_for_a_clock():
 # -- backends that break one law each ----------------------------------------------------------------------------------
 
 
-class Rounds(DummyBackend):
+class Rounds(Changing):
     """Rewards in single precision."""
 
-    def _receive(self, count, timeout):
-        step = super()._receive(count, timeout)
+    def change(self, step):
         step.rewards = step.rewards.astype(np.float32).astype(np.float64)
-        return step
 
 
-class LosesText(DummyBackend):
+class LosesText(Changing):
     """Pads strings to one length, as NumPy's own string arrays would."""
 
-    def _receive(self, count, timeout):
-        step = super()._receive(count, timeout)
-        if isinstance(self.single_observation_space, gymnasium.spaces.Text):
-            step.observations = step.observations.astype(str).astype(object)
-            step.observations = np.char.ljust(step.observations.astype(str), 8).astype(object)
-        return step
+    def change(self, step):
+        shown = step.observations
+        if isinstance(shown, np.ndarray) and shown.dtype.kind == "O" and all(isinstance(one, str) for one in shown):
+            step.observations = np.char.ljust(shown.astype(str), 8).astype(object)
 
 
-class Crosses(DummyBackend):
+class Crosses(Changing):
     """Gives partial batches in the order of arrival, with ascending numbers."""
 
-    def _receive(self, count, timeout):
-        step = super()._receive(count, timeout)
-        if len(step.env_ids) < self.num_envs:
+    def change(self, step):
+        if len(step.env_ids) < self.books.num_rows:
             step.rewards = step.rewards[::-1].copy()
-        return step
 
 
-class NeverGetsThere(DummyBackend):
+class NeverGetsThere(Dummy):
     """Forgets what it did when a timeout is over."""
 
-    def _poll(self, deadline):
+    def poll(self, deadline):
         if deadline is not None:
             raise TimeoutError
-        super()._poll(deadline)
+        super().poll(deadline)
 
 
-class HandsOutViews(DummyBackend):
+class InventsARow(Dummy):
+    """Brings a row that nobody asked for, in partial batches."""
+
+    def poll(self, deadline):
+        super().poll(deadline)
+        if len(self.books.out) < self.books.num_rows:
+            self.books.arrived([min({*range(self.books.num_rows)} - self.books.out)], [])
+
+
+class BringsARowTwice(Dummy):
+    def poll(self, deadline):
+        super().poll(deadline)
+        self.books.arrived(self.books.ready[:1], [])
+
+
+class HandsOutViews(OnDummy):
     def __init__(self, factories, **options):
         super().__init__(factories, **{**options, "copy": False})
 
 
-class PopsTheMask(DummyBackend):
+class PopsTheMask(OnDummy):
     def reset_async(self, *, seed=None, options=None):
         before = dict(options or {})
         (options or {}).pop("reset_mask", None)
         super().reset_async(seed=seed, options=before)
 
 
-class HoldsActions(DummyBackend):
+class HoldsActions(Dummy):
     """Looks at the actions when they are due, not when they are given."""
 
     held = ()
 
-    def _send_rows(self, actions, env_ids):
-        super()._send_rows(actions, env_ids)
-        self.held = [(i, actions, k) for k, i in enumerate(env_ids.tolist())]
+    def start(self, factories):
+        send = self.books.send
 
-    def _poll(self, deadline):
+        def hold(actions, env_ids):
+            send(actions, env_ids)
+            self.held = [(i, actions, k) for k, i in enumerate(env_ids.tolist())]
+
+        self.books.send = hold
+        return super().start(factories)
+
+    def poll(self, deadline):
         for i, actions, k in self.held:
-            self.slots.actions.put(i, batches.row(actions, k))
+            self.books.slots.actions.put(i, batches.row(actions, k))
         self.held = []
-        super()._poll(deadline)
+        super().poll(deadline)
 
 
-class IgnoresIndices(DummyBackend):
+class IgnoresIndices(OnDummy):
     def set_attr(self, name, values, indices=None):
         super().set_attr(name, values if isinstance(values, list) else [values] * self.num_envs)
 
 
-class LeavesAFile(DummyBackend):
-    def _start(self, factories):
+class LeavesAFile(Dummy):
+    def start(self, factories):
         os.open(os.devnull, os.O_RDONLY)
-        return super()._start(factories)
+        return super().start(factories)
 
 
-class LeavesAProcess(DummyBackend):
-    def _start(self, factories):
+class LeavesAProcess(Dummy):
+    def start(self, factories):
         self.left = subprocess.Popen(["sleep", "30"])
-        return super()._start(factories)
+        return super().start(factories)
 
 
-class ClosesOnce(DummyBackend):
+class ClosesOnce(OnDummy):
     def close(self, timeout=None, terminate=False):
         assert not self.closed
         super().close(timeout, terminate)
 
 
-class IgnoresStartIndex(DummyBackend):
+class IgnoresStartIndex(OnDummy):
     def __init__(self, factories, **options):
         super().__init__(factories, **{**options, "start_index": 0})
 
 
-class AnyOrder(DummyBackend):
-    def _refuse_pending(self, name, allow=None):
-        self._refuse_closed(name)
+class AnyOrder(OnDummy):
+    def __init__(self, factories, **options):
+        super().__init__(factories, **options)
+        self._face.refuse_pending = lambda name, allow=None: self._face.refuse_closed(name)
 
 
-class StepsOn(DummyBackend):
-    def _refuse_ended(self, env_ids):
-        self._ended[env_ids] = False
+class StepsOn(OnDummy):
+    def __init__(self, factories, **options):
+        super().__init__(factories, **options)
+        self._face.refuse_ended = lambda env_ids: None
 
 
-class LosesTheOthers(DummyBackend):
-    def _hand_out(self, kind):
+class LosesTheOthers(OnDummy):
+    def step(self, actions):
         try:
-            return super()._hand_out(kind)
-        except Exception as error:
+            return super().step(actions)
+        except SubEnvError as error:
+            error.others = None
+            raise
+
+    def step_wait(self, timeout=None):
+        try:
+            return super().step_wait(timeout)
+        except SubEnvError as error:
+            error.others = None
+            raise
+
+    def reset(self, **arguments):
+        try:
+            return super().reset(**arguments)
+        except SubEnvError as error:
             error.others = None
             raise
 
@@ -425,6 +454,8 @@ BROKEN_BACKENDS = [
     (LosesText, "every_space_goes_through"),
     (Crosses, "same_rows_by_send_and_recv"),
     (NeverGetsThere, "timeouts_lose_nothing"),
+    (InventsARow, "same_stream_in_every_mode"),
+    (BringsARowTwice, "same_stream_in_every_mode"),
     (HandsOutViews, "results_are_yours_to_keep"),
     (HandsOutViews, "what_is_yours_is_writable"),
     (PopsTheMask, "arguments_are_never_touched"),
@@ -451,11 +482,24 @@ def test_a_backend_that_breaks_a_law_is_caught_by_it(backend, law, monkeypatch):
         monkeypatch.setattr(patient, "__defaults__", (bound,))  # nobody has to wait for what will not come
     try:
         with pytest.raises(AssertionError):
-            getattr(backend_laws, law)(backend)
+            getattr(backend_laws, law)(on(backend) if issubclass(backend, Runner) else backend)
     finally:
         for process in started:
             process.kill()
             process.wait()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [(InventsARow, r"rows \[0\] not asked for"), (BringsARowTwice, r".*rows \[0\] brought twice")]
+)
+def test_a_runner_that_breaks_its_protocol_is_named_with_the_row(kind, said):
+    env = on(kind)([toy()] * 3, autoreset="disabled")
+    with pytest.raises(BackendError, match=f"{kind.__name__}: expected each of the rows .* once, got {said}"):
+        env.reset(seed=1)
+        env.reset(options={"reset_mask": np.array([False, True, True])})
+    with pytest.raises(BackendError, match=kind.__name__):
+        env.step([0] * 3)
+    env.close()
 
 
 def test_every_law_is_broken_above():

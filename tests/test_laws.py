@@ -8,11 +8,8 @@ import gymnasium
 import pytest
 from gymnasium.wrappers import TimeLimit
 
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from tests.games import FIRES, Game
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.backends.threads import ThreadsBackend
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.build import wrap
 from vecwrap.sources.sub_env import SubEnvFactory

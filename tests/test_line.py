@@ -9,7 +9,7 @@ import pytest
 from gymnasium.error import ClosedEnvironmentError
 
 import vecwrap
-from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.dummy import Dummy
 from vecwrap.env.line import Line
 from vecwrap.errors import SubEnvError
 from vecwrap.testing import ToyEnv, assert_same
@@ -64,10 +64,18 @@ def taken(monkeypatch):
     return steps
 
 
+BACKENDS = {
+    "dummy": {"name": "dummy"},
+    "shmem": {"name": "shmem", "workers": 2, "start_method": "forkserver"},
+    "shared": {"name": "shmem", "workers": 1, "parent_share": True, "start_method": "forkserver"},
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
-def test_a_whole_step_is_its_two_halves(chain, mode, taken):
-    one, other = (build(CHAINS[chain], backend="dummy", autoreset=mode) for _ in range(2))
+def test_a_whole_step_is_its_two_halves(chain, mode, backend, taken):
+    one, other = (build(CHAINS[chain], backend=BACKENDS[backend], autoreset=mode) for _ in range(2))
     draw = np.random.default_rng(0)
     assert_same(other.reset(seed=3), one.reset(seed=3))
     for _ in range(30):
@@ -99,13 +107,14 @@ SPECIAL = {
     "debug": {"debug": True},
     "restarts": {"on_failure": "restart"},
     "part of the rows": {"batch_size": 2},
-    "workers": {"backend": "shmem"},
+    "messages": {"backend": "subprocess"},
+    "a time limit": {"backend": "shmem", "step_timeout": 60.0},
 }
 
 
-class Noting(DummyBackend):
-    def _send_rows(self, actions, env_ids):
-        super()._send_rows(actions, env_ids)
+class Noting(Dummy):
+    def send(self, env_ids):
+        super().send(env_ids)
 
 
 @pytest.mark.parametrize("settings", [*SPECIAL.values(), {"backend": Noting}], ids=[*SPECIAL, "a backend of one's own"])
@@ -130,10 +139,10 @@ def test_a_stopwatch_and_requested_frames_go_the_general_path_and_it_comes_back(
     env.step(actions)
     assert len(taken) == 2
     env.request_frames([0])
-    step, _ = env._step_whole(actions)
+    step, _ = env._face.step(env, actions)
     assert len(taken) == 2
     assert step.frames[0].shape == (4, 6, 3)
-    step, _ = env._step_whole(actions)  # along the line, frames included
+    step, _ = env._face.step(env, actions)  # along the line, frames included
     assert len(taken) == 3
     assert step.frames[0].shape == (4, 6, 3)
     env.close()

@@ -102,7 +102,7 @@ def test_what_somebody_wrote_in_a_plan_is_no_html():
 
 
 def test_what_was_put_together_by_hand_has_no_plan():
-    from vecwrap.backends.dummy import DummyBackend
+    from tests.backs import DummyBackend
     from vecwrap.testing import ToyEnv
     from vecwrap.wrappers.monitor import Monitor
 

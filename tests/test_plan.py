@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vecwrap
-from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.dummy import Dummy
+from vecwrap.env.backend import Backend
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import MapObservations, VecEnvWrapper
 from vecwrap.errors import BackendError, PlanError, SpecError, VecwrapError
@@ -432,8 +433,8 @@ def test_a_number_or_option_that_does_not_fit_is_told(line: str, message: str) -
 
 
 def test_a_class_that_is_no_backend_is_told() -> None:
-    assert "expected a class derived from vecwrap.env.backend.Backend, got" in message_of("PlanBlank-v0", backend=Blank)
-    assert planned("PlanBlank-v0 n=1", backend=DummyBackend).pipeline.backend.name == "dummy"
+    assert "expected a class derived from vecwrap.env.runner.Runner, got" in message_of("PlanBlank-v0", backend=Blank)
+    assert planned("PlanBlank-v0 n=1", backend=Dummy).pipeline.backend.name == "dummy"
 
 
 @pytest.mark.parametrize(
@@ -519,7 +520,7 @@ def test_spaces_and_bytes_are_those_of_the_environment_that_is_built() -> None:
         outermost = data["layers"][-1]
         assert outermost["after"]["observations"]["shape"] == list(env.single_observation_space.shape or ())
         assert outermost["bytes_per_step"] == observations.nbytes
-        assert data["environment"]["bytes_per_step"] == env.unwrapped.slots.observations.batch().nbytes
+        assert data["environment"]["bytes_per_step"] == env._core.slots.observations.batch().nbytes
     before, after = (data["layers"][1][when]["actions"] for when in ("before", "after"))
     assert (before["low"], before["high"], after["low"], after["high"]) == (-2.0, 2.0, -1.0, 1.0)
 
@@ -602,7 +603,7 @@ def test_a_layer_that_refuses_the_environment_is_told_with_its_place() -> None:
 def test_what_the_backend_takes_from_the_pipeline_is_what_every_backend_takes() -> None:
     import inspect
 
-    taken = [name for name in inspect.signature(DummyBackend).parameters if name != "factories"]
+    taken = [name for name in inspect.signature(Backend).parameters if name not in ("runner", "factories")]
     policy = ["on_failure", "max_restarts", "restart_window", "restart_backoff"]
     assert sorted(taken) == sorted([*plan_module.PIPELINE_KEYS, *policy])
     assert set(policy) < set(BACKEND_OPTIONS)

@@ -20,10 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.backends.threads import ThreadsBackend
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from vecwrap.errors import SubEnvError, VecwrapError
 from vecwrap.rows.compare import rows_of
 from vecwrap.rows.step_result import Autoreset
@@ -124,7 +121,7 @@ class Vector(RuleBasedStateMachine):
     @rule()
     def reset_what_has_ended(self):
         if self.idle:
-            mask = np.array([i in self.lockstep.envs[0]._ended.nonzero()[0] for i in range(NUM_ENVS)])
+            mask = self.lockstep.envs[0]._core.books.endings.ended.copy()
             if mask.any():
                 self.all("reset", options={"reset_mask": mask})
 
@@ -166,7 +163,7 @@ class Vector(RuleBasedStateMachine):
             "call": (["greet", "you"], {}),
         }[kind]
         self.all(f"{kind}_async", *arguments[0], **arguments[1])
-        if self.lockstep.envs[0]._pending is not None:  # it may have been refused: a row has ended
+        if self.lockstep.envs[0]._face.pending.call is not None:  # it may have been refused: a row has ended
             self.asked, self.results = kind, [NOT_YET] * len(BACKENDS)
 
     @rule(timeout=st.sampled_from([0, 0.0005, None]))
@@ -191,7 +188,7 @@ class Vector(RuleBasedStateMachine):
         if self.closed or self.asked:
             return
         self.all("send", self.actions(len(ids)), env_ids=ids)
-        self.out = set(self.lockstep.envs[0]._out)
+        self.out = set(self.lockstep.envs[0]._core.books.out)
 
     @rule()
     def recv(self):
@@ -215,7 +212,7 @@ class Vector(RuleBasedStateMachine):
     def all_rows_of(self, env, least, timeout):
         """By sub-environment, whatever the parts they come in: the row, or the text of its failure."""
         rows = {}
-        while env._out:
+        while env._core.books.out:
             try:
                 result = env.recv(timeout, min=least)
             except TimeoutError:

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from gymnasium import wrappers
 
+from tests.backs import DummyBackend, ShmemBackend
 from tests.test_checkpoint import Drawn, Walk
 from tests.test_env_state import Walk as Painted
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.env.saving import read_state, write_state
 from vecwrap.errors import CheckpointError, VecwrapError
 from vecwrap.sources.sub_env import SubEnvFactory

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from vecwrap.backends.dummy import DummyBackend
+from tests.backs import DummyBackend
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.rows.compare import assert_same
@@ -200,26 +200,29 @@ def test_the_environment_is_called_by_its_own_id_under_gymnasiums_make_vec():
 def attributes(env):
     """What each object of the chain holds by itself, and what its methods are."""
     root = env.unwrapped
-    things = [*env.layers, root.slots]
-    for sub_env in root.local.sub_envs if isinstance(root, DummyBackend) else ():
+    things = [*env.layers, *(layer.rows for layer in env.layers), root._core.slots]
+    for sub_env in root.runner.local.sub_envs if root.backend == "dummy" else ():
         inner = sub_env.env
         while isinstance(inner, gymnasium.Wrapper):
             things.append(inner)
             inner = inner.env
         things.append(inner)
-    return [(thing, set(vars(thing)), thing.step if hasattr(thing, "step") else thing.collect) for thing in things]
+    return [
+        (thing, set(vars(thing)), getattr(thing, "step", getattr(thing, "receive", getattr(thing, "collect", None))))
+        for thing in things
+    ]
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_without_it_the_very_methods_of_the_classes_run(fails):
     env = Outermost(Outer(works(Inner)))
     env.reset()
-    assert "_receive" not in vars(env)
+    assert "receive" not in vars(env.rows)
     assert env.step.__func__ is VecEnv.step
     before = attributes(env)
     try:
         with Stopwatch(env) as watch:
-            assert "_receive" in vars(env)
+            assert "receive" in vars(env.rows)
             env.step([0, 0, 0] if not fails else [0])
     except vecwrap.VecwrapError:
         assert fails

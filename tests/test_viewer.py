@@ -16,8 +16,8 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
+from tests.backs import DummyBackend
 from tests.display import Screen, screen, wait_until
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.cli import main
 from vecwrap.env import picture as tiles
 from vecwrap.errors import ArgumentError, PlanError

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from vecwrap.backends.ray import RayBackend
+from vecwrap.backends.ray import Ray
+from vecwrap.testing import on
 
 STORE = 100_000_000  # bytes
 
@@ -39,8 +40,8 @@ def running(**settings):
 
 
 def small(factories, *, workers=1, start_method=None, num_cpus=0.1, **options):
-    """A RayBackend whose actors ask for little; takes what other backends take."""
-    return RayBackend(factories, workers=workers, num_cpus=num_cpus, **options)
+    """A backend whose actors ask for little; takes what other backends take."""
+    return on(Ray)(factories, workers=workers, num_cpus=num_cpus, **options)
 
 
 def patient(factories, **options):

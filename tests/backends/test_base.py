@@ -11,13 +11,10 @@ import numpy as np
 import pytest
 from gymnasium.error import AlreadyPendingCallError, ResetNeeded
 
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from tests.toys import Counter, Told, counter, told
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.backends.threads import ThreadsBackend
-from vecwrap.env.backend import Backend
 from vecwrap.env.restarts import Recovery
+from vecwrap.env.row_protocol import Endings
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, BackendError, PlanError, SubEnvError
 from vecwrap.rows.table import Slots
@@ -537,13 +534,13 @@ def interrupted(target, name, monkeypatch, *, after):
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("place", [(Slots, "collect"), (Recovery, "delivered"), (Backend, "_note_ends")])
+@pytest.mark.parametrize("place", [(Slots, "collect"), (Recovery, "delivered"), (Endings, "note")])
 def test_rows_whose_handing_out_is_interrupted_are_handed_out_by_the_next_wait(make, place, after, monkeypatch):
     options = {"autoreset": "disabled", "on_failure": "restart"}
     env, twin = make([toy(end=0.3)] * 3, **options), DummyBackend([toy(end=0.3)] * 3, **options)
     assert_same(twin.reset(seed=1), env.reset(seed=1))
     for ask, wait in (("step_async", "step_wait"), ("send", "recv")):
-        ended = np.array(env._ended)
+        ended = np.array(env._core.books.endings.ended)
         if ended.any():
             assert_same(*(one.reset(options={"reset_mask": ended}) for one in (twin, env)))
         for one in (env, twin):
@@ -560,7 +557,7 @@ def test_rows_that_come_home_amid_an_interrupt_are_neither_lost_nor_stepped_twic
     env = DummyBackend([counter(), counter()])
     env.reset(seed=1)
     env.step_async([0, 0])
-    interrupted(env, "_arrived", monkeypatch, after=after)
+    interrupted(env._core.books, "arrived", monkeypatch, after=after)
     with pytest.raises(KeyboardInterrupt):
         env.step_wait()
     assert_same(array([1, 1], [1, 1]), env.step_wait()[0])
@@ -573,7 +570,7 @@ def test_a_failure_whose_booking_is_interrupted_is_booked_by_the_next_wait(after
     env.reset(seed=1)
     env.set_attr("raise_in", "step", indices=[0])
     env.step_async([0, 0])
-    interrupted(env, "_lose", monkeypatch, after=after)
+    interrupted(env._core.books, "lose", monkeypatch, after=after)
     with pytest.raises(KeyboardInterrupt):
         env.step_wait()
     assert env.step_wait()[3].tolist() == [True, False]
@@ -596,14 +593,14 @@ def test_what_is_made_anew_amid_an_interrupt_is_made_anew_by_the_next_wait(make,
             return wait()
 
     env.step_async([0, 0, 0])
-    interrupted(env, "_make_anew", monkeypatch, after=after)
+    interrupted(env.runner, "recreate", monkeypatch, after=after)
     _, rewards, _, truncations, infos = waited(env.step_wait)
     assert truncations.tolist() == [True, False, False]
     assert (rewards[1:] != 0).all()
     assert infos["restarted"][0] > 0
     for _ in range(2):
-        if env._ended.any():
-            env.reset_async(options={"reset_mask": env._ended.copy()})
+        if env._core.books.endings.ended.any():
+            env.reset_async(options={"reset_mask": env._core.books.endings.ended.copy()})
             waited(env.reset_wait)
         env.step_async([0, 0, 0])
         assert waited(env.step_wait)[0].shape == (3, 3)
@@ -615,9 +612,9 @@ def test_what_is_made_anew_amid_an_interrupt_is_made_anew_by_the_next_wait(make,
 def test_what_is_made_anew_amid_an_interrupt_takes_no_other_row_with_it(wait, monkeypatch):
     env = DummyBackend([counter()] * 3, on_failure="restart", batch_size=wait.get("batch_size"))
     env.reset(seed=1)
-    env.local.sub_envs[0].env.step = None
+    env.unwrapped.runner.local.sub_envs[0].env.step = None
     env.send([0, 0, 0])
-    interrupted(env, "_make_anew", monkeypatch, after=False)
+    interrupted(env.runner, "recreate", monkeypatch, after=False)
     came = []
     while len(came) < 3:
         with contextlib.suppress(KeyboardInterrupt, TimeoutError):
@@ -629,8 +626,8 @@ def test_what_is_made_anew_amid_an_interrupt_takes_no_other_row_with_it(wait, mo
 def answering(env):
     """Where a call is waited for."""
     if env.backend == "threads":
-        return env, "_answers"
-    return (env, "_pump") if env.num_workers else (env.local, "answers")
+        return env.runner, "answers"
+    return (env.runner, "_pump") if env.num_workers else (env.unwrapped.runner.local, "answers")
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -690,13 +687,12 @@ class Between(VecEnvWrapper):
     def done(self):
         """After the layers below have sent rows."""
 
-    def _send(self, *args):
-        super()._send(*args)
-        self.done()
-
-    def _send_reset(self, *args):
-        super()._send_reset(*args)
-        self.done()
+    def __init__(self, env):
+        super().__init__(env)
+        rows = self.rows
+        send, reset = rows.send, rows.reset
+        rows.send = lambda *args: (send(*args), self.done())
+        rows.reset = lambda *args: (reset(*args), self.done())
 
 
 @pytest.mark.parametrize("ask", ["step", "reset", "send"])
@@ -727,7 +723,7 @@ def test_rows_that_did_not_go_out_amid_an_interrupt_are_asked_again(method, afte
         getattr(one, f"{method}_async")(*([0, 1, 2],) * (method != "reset"))
         return getattr(one, f"{method}_wait")()
 
-    interrupted(env.local, method, monkeypatch, after=after)
+    interrupted(env.unwrapped.runner.local, method, monkeypatch, after=after)
     with pytest.raises(KeyboardInterrupt):
         ask(env)
     assert_same(ask(twin), ask(env))
@@ -738,7 +734,7 @@ def test_rows_of_a_whole_step_that_did_not_go_out_amid_an_interrupt_are_asked_ag
     env, twin = DummyBackend([toy()] * 3), DummyBackend([toy()] * 3)
     for one in (env, twin):
         one.reset(seed=1)
-    interrupted(env.local, "step_all", monkeypatch, after=False)
+    interrupted(env.unwrapped.runner.local, "step_all", monkeypatch, after=False)
     with pytest.raises(KeyboardInterrupt):
         env.step([0, 1, 2])
     for _ in range(2):
@@ -749,8 +745,8 @@ def test_rows_of_a_whole_step_that_did_not_go_out_amid_an_interrupt_are_asked_ag
 def test_rows_that_nobody_steps_are_an_error_and_no_wait_for_ever(make):
     env = make([counter()] * 2)
     env.reset(seed=1)
-    env._mark_out(env.all_ids)
-    env._pending = "step"
+    env._core.books._mark_out(env._core.books.all_ids)
+    env._face.pending.call = "step"
     for _ in range(2):
         with pytest.raises(BackendError, match=r"sub-environments \[0, 1\] were sent, but no worker is stepping them"):
             env.step_wait()

@@ -6,8 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
+from tests.backs import DummyBackend, ShmemBackend
 from vecwrap.backends.workers import shared
 from vecwrap.backends.workers.shared import SharedBlock
 from vecwrap.errors import BackendError

@@ -15,11 +15,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.streams import ToyEnv
 from tests.waiting import LONG, until
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.backends.workers.messages import decode, encode, refuse_malformed
 from vecwrap.backends.workers.shared import SharedBlock
 from vecwrap.errors import BackendError, PlanError
@@ -44,7 +42,7 @@ def build(backend, **options):
 
 def lie(env, change):
     """Have worker 0's next message changed on its way."""
-    channel = env._workers[0].channel
+    channel = env.unwrapped.runner._workers[0].channel
     honest, changed = channel.receive, []
 
     def receive():
@@ -195,24 +193,24 @@ def test_whatever_a_message_says_it_is_read_or_refused_and_other_rows_stay(backe
         for _ in range(steps):
             env.reset_wait()
             env.step_async([0] * 4)
-        worker, other = env._workers
+        worker, other = env.unwrapped.runner._workers
         assert select.select([other.channel], [], [], LONG)[0]  # it has written its rows
         assert until(lambda: arrived.append(worker.channel.receive()) or arrived[-1] is not None)
         message = decode(arrived[-1])
         before = snapshot_of(env)
         for _ in range(2000):
             answer = mutated(message, draw)
-            refused += isinstance(env._read(worker, lambda: answer, worker.expected), str)  # noqa: B023
+            refused += isinstance(env.unwrapped.runner._read(worker, lambda: answer, worker.expected), str)  # noqa: B023
             assert_same(before, snapshot_of(env), repr(answer))
-            env.slots.collect(env.all_ids)
+            env._core.slots.collect(env._core.books.all_ids)
         assert refused > 1000
-        assert env._read(worker, lambda: message, worker.expected) is message
+        assert env.unwrapped.runner._read(worker, lambda: message, worker.expected) is message
         env.close(terminate=True)
 
 
 def snapshot_of(env):
     """All that is known of the rows of worker 1."""
-    step = env.slots.collect(np.array([2, 3]))
+    step = env._core.slots.collect(np.array([2, 3]))
     return step.observations, step.rewards, step.dones, step.infos, step.final_obs, step.final_infos
 
 
@@ -295,7 +293,7 @@ def test_a_count_of_answers_that_were_not_asked_for_is_an_error_that_names_the_w
         env.reset(seed=1)
         env.step([0] * 4)
         env.step_async([0] * 4)
-        monkeypatch.setattr(env._workers[0].lane, "_num_done", lambda: count)
+        monkeypatch.setattr(env.unwrapped.runner._workers[0].lane, "_num_done", lambda: count)
         with pytest.raises(BackendError, match=r"worker 0 .* has written what cannot be read here \(expected . to . "):
             env.step_wait()
 
@@ -305,7 +303,7 @@ def test_an_answer_in_memory_and_by_message_at_once_is_an_error():
         env.reset(seed=1)
         env.step([0] * 4)
         env.step_async([0] * 4)
-        env._workers[0].expected.clear()  # as if a message had come for them
+        env.unwrapped.runner._workers[0].expected.clear()  # as if a message had come for them
         with pytest.raises(BackendError, match=r"worker 0 .* has written what cannot be read here"):
             env.step_wait()
 

@@ -12,12 +12,12 @@ from gymnasium.error import NoAsyncCallError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
+from tests.backs import DummyBackend, NativeBackend
 from tests.toys import Counter, counter
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.local import LocalRows
-from vecwrap.backends.native import NativeBackend
 from vecwrap.errors import ArgumentError, PlanError, SubEnvError
 from vecwrap.rows import batch as batches
+from vecwrap.sources.engine import Engine
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 
@@ -67,10 +67,10 @@ def test_cartpoles_own_vector_class_ignores_the_mask_so_a_masked_reset_is_refuse
     with NativeBackend(CartPoleVectorEnv(4)) as env:
         env.reset(seed=3)
         mask = np.array([True, False, False, False])
-        before = env.vector_env.state.copy()
+        before = env.runner.vector_env.state.copy()
         with pytest.raises(ArgumentError, match="CartPoleVectorEnv: masked resets are refused"):
             env.reset(options={"reset_mask": mask})
-        np.testing.assert_array_equal(env.vector_env.state, before)
+        np.testing.assert_array_equal(env.runner.vector_env.state, before)
         env.step([0, 1, 0, 1])
 
 
@@ -357,7 +357,7 @@ def test_an_engine_that_raises_does_not_say_which_sub_environment_it_was():
 
 
 @pytest.mark.parametrize(
-    ("engine", "place"), [(SyncVectorEnv, (LocalRows, "answers")), (AsyncVectorEnv, (NativeBackend, "_ask_engine"))]
+    ("engine", "place"), [(SyncVectorEnv, (LocalRows, "answers")), (AsyncVectorEnv, (Engine, "ask"))]
 )
 def test_a_call_amid_which_an_interrupt_comes(engine, place, monkeypatch):
     """It is taken up again where the sub-environments are here; an engine has lost it, and is asked for nothing."""

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from vecwrap.errors import ArgumentError, VecwrapError
 
 pytestmark = pytest.mark.usefixtures("quick_workers")

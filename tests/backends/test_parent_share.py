@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from vecwrap.backends.workers import process, shared
 from vecwrap.backends.workers.asking import share_out
 from vecwrap.errors import PlanError, SubEnvError
@@ -41,7 +39,7 @@ def test_its_stream_is_dummys_in_every_mode(mode, observations):
         ShmemBackend([factory] * 5, autoreset=mode, parent_share=True, workers=2) as three,
         SubprocessBackend([factory] * 5, autoreset=mode, parent_share=True, workers=1) as piped,
     ):
-        assert (three.workers, piped.workers) == (2, 1)
+        assert (three.num_workers, piped.num_workers) == (2, 1)
         met = drive(Lockstep(dummy, two, three, piped), 200, 3, unrest=0.3)
         assert min(met.values()) >= 20, met
     assert_nothing_left(before, before)
@@ -97,7 +95,7 @@ def vector(*moods):
 
 def test_an_exception_here_is_told_as_a_workers_is_and_costs_no_other_row():
     with vector("", "", "", "raise") as env:
-        assert env.workers == 1
+        assert env.num_workers == 1
         env.reset(seed=1)
         for _ in range(2):
             env.step([0] * 4)

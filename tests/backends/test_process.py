@@ -11,10 +11,10 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.backs import ShmemBackend, SubprocessBackend
 from tests.toys import counter
 from tests.waiting import until
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.backends.shmem import Shmem
 from vecwrap.backends.workers import launch, process
 from vecwrap.backends.workers.asking import share_out
 from vecwrap.backends.workers.launch import ONE_THREAD, check_start_method, worker_environment, worker_variables
@@ -158,7 +158,7 @@ def test_an_info_is_read_though_its_keys_are_told_in_the_message_of_another_row(
     with ShmemBackend([counter(length=9)] * 2, workers=1, batch_size=1) as env:
         env.reset(seed=1)
         env.send([0, 1])
-        lane = env._workers[0].lane
+        lane = env.unwrapped.runner._workers[0].lane
         assert until(lambda: lane._counts[_DONE] == 2)
         for _ in range(2):
             infos = env.recv()[4]
@@ -177,7 +177,7 @@ def test_workers_that_would_take_the_parents_core_are_asked_last(cores, order, w
     with ShmemBackend([toy()] * 6, workers=3) as env, ShmemBackend([toy()] * 6, workers=1) as alone:
         for each in (env, alone):
             each.reset(seed=1)
-        for worker, core in zip(env._workers, cores, strict=True):
+        for worker, core in zip(env.unwrapped.runner._workers, cores, strict=True):
             worker.lane._counts[_CORE] = core
         asked.clear()
         for each in (env, alone):
@@ -190,19 +190,19 @@ def test_workers_that_would_take_the_parents_core_are_asked_last(cores, order, w
 def test_workers_say_on_which_core_they_were():
     with ShmemBackend([toy()] * 2, workers=2) as env:
         env.reset(seed=1)
-        for worker in env._workers:
+        for worker in env.unwrapped.runner._workers:
             worker.lane._counts[_CORE] = -7
         env.step([0, 1])
-        assert all(worker.lane.core >= -1 for worker in env._workers)
+        assert all(worker.lane.core >= -1 for worker in env.unwrapped.runner._workers)
 
 
 @pytest.mark.parametrize(("workers", "spins"), [(1, [True]), (3, [True, True, False]), (4, [False] * 4)])
 def test_workers_spin_while_there_is_a_core_for_each(workers, spins, monkeypatch):
     told = []
     monkeypatch.setattr(process, "usable_cores", lambda: 3)
-    init_of = ShmemBackend._init_of
+    init_of = Shmem._init_of
     monkeypatch.setattr(
-        ShmemBackend, "_init_of", lambda *all, spins, **more: told.append(spins) or init_of(*all, spins=spins, **more)
+        Shmem, "_init_of", lambda *all, spins, **more: told.append(spins) or init_of(*all, spins=spins, **more)
     )
     with ShmemBackend([toy()] * 4, workers=workers):
         assert told == spins

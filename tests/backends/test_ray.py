@@ -18,14 +18,14 @@ import vecwrap
 from tests.backends.ray_cluster import running, small, with_workers
 from tests.backends.test_infos import Holding, Speaking
 from tests.backends.test_waits import Gated
+from tests.backs import DummyBackend
 from tests.waiting import gone
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.ray import RayBackend
+from vecwrap.backends.ray import Ray
 from vecwrap.errors import BackendError, PlanError, SpecError, SubEnvError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.testing import Lockstep, drive, toy
+from vecwrap.testing import Lockstep, drive, on, toy
 from vecwrap.testing import backends as kit
 
 pytest.importorskip("ray")
@@ -121,9 +121,9 @@ def test_one_call_and_one_answer_an_actor_and_step(ray, monkeypatch):
     with small([toy()] * 6, workers=2, num_cpus=0.1) as env:
         env.reset(seed=1)
         calls = []
-        send = env._send_bytes
+        send = env.runner._send_bytes
         monkeypatch.setattr(
-            env, "_send_bytes", lambda *arguments: calls.append(arguments[0].number) or send(*arguments)
+            env.runner, "_send_bytes", lambda *arguments: calls.append(arguments[0].number) or send(*arguments)
         )
         for _ in range(5):
             env.step([0] * 6)
@@ -365,7 +365,7 @@ def test_options_are_checked_before_anything_starts():
         ({"step_timeout": 0.0}, "step_timeout: expected seconds above 0"),
     ]:
         with pytest.raises(PlanError, match=words):
-            RayBackend([toy()], **options)
+            on(Ray)([toy()], **options)
         with pytest.raises(PlanError, match=words):
             plan(PipelineSpec("CartPole-v1", n=1, backend={"name": "ray", **options}))
     with pytest.raises((PlanError, SpecError), match=r"no option start_method"):

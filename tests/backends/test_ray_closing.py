@@ -13,12 +13,12 @@ from gymnasium.error import ClosedEnvironmentError
 
 from tests.backends.ray_cluster import patient, running, small
 from tests.backends.test_base import interrupted
+from tests.backs import DummyBackend
 from tests.faults import test_closing as closing
 from tests.faults import test_forks as forks
 from tests.faults import test_isolation as isolation
 from tests.faults.faulty import Faulty, ask, factories
 from tests.waiting import gone, until
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same
 from vecwrap.testing import toy
@@ -129,10 +129,12 @@ def test_what_an_interrupted_call_is_answered_that_waited_for_its_actor_is_dropp
         os.kill(env.health().workers[0].pid, signal.SIGKILL)
         with pytest.raises(BackendError):
             env.get_attr("bonus")
-        interrupted(env, "_pump", monkeypatch, after=False)
+        interrupted(env.runner, "_pump", monkeypatch, after=False)
         with pytest.raises(KeyboardInterrupt):
             env.get_attr("nothing")
-        assert env._workers[0].owes() == ["made", "values"], "the new actor has not answered anything yet"
+        assert env.unwrapped.runner._workers[0].owes() == ["made", "values"], (
+            "the new actor has not answered anything yet"
+        )
         assert env.get_attr("bonus") == (0.0, 0.0)
 
 
@@ -142,11 +144,12 @@ def test_what_an_interrupted_call_is_answered_that_waited_for_its_actor_is_dropp
 SCRIPT = """
 import os, sys, time
 import gymnasium
-from vecwrap.backends.ray import RayBackend
+from vecwrap.backends.ray import Ray
+from vecwrap.testing import on
 if __name__ == "__main__":
     init = {{"num_cpus": 1, "object_store_memory": 80_000_000, "log_to_driver": False}}
     make = [lambda: gymnasium.make("CartPole-v1")] * 3
-    env = RayBackend(make, workers=2, num_cpus=0.1, address="local", init=init)
+    env = on(Ray)(make, workers=2, num_cpus=0.1, address="local", init=init)
     env.reset(seed=1)
     print(*[worker.pid for worker in env.health().workers], flush=True)
     {rest}

@@ -17,6 +17,7 @@ import pytest
 
 import vecwrap
 from tests.backends.ray_cluster import patient, running, small
+from tests.backs import DummyBackend
 from tests.faults import test_failures as failures
 from tests.faults import test_layers as layers
 from tests.faults import test_machine as machine
@@ -25,8 +26,7 @@ from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factor
 from tests.faults.test_soak import Twin
 from tests.faults.trial import Trial
 from tests.waiting import gone
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.ray import RayBackend, fetch
+from vecwrap.backends.ray import Ray, fetch
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing import assert_same
 
@@ -170,8 +170,8 @@ def test_a_hang_after_a_death_is_ended_and_not_the_one_who_died(tmp_path, monkey
     kill = os.kill
     monkeypatch.setattr(os, "kill", lambda pid, number: (killed.append(pid), kill(pid, number)))
     # Its time is over as soon as it hangs: before that Ray takes longer than any hang, where a machine is busy.
-    hangs, once, late = Path(tmp_path, "1"), iter([True]), RayBackend._is_late
-    monkeypatch.setattr(RayBackend, "_is_late", lambda *given: (hangs.exists() and next(once, False)) or late(*given))
+    hangs, once, late = Path(tmp_path, "1"), iter([True]), Ray._is_late
+    monkeypatch.setattr(Ray, "_is_late", lambda *given: (hangs.exists() and next(once, False)) or late(*given))
     options = {"on_failure": "restart", "restart_backoff": 0.0, "start_timeout": 60.0, "max_restarts": 3}
     with small([partial(HangsWhenItIsMadeAnew, str(tmp_path))], **options) as env:
         env.reset(seed=1)

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tests.backends.ray_cluster import STORE, small
+from tests.backs import DummyBackend
 from tests.faults.faulty import Faulty, factories
 from tests.waiting import until
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.ray_cluster import Node, Request, share_out_over
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same
@@ -125,8 +125,8 @@ def test_what_has_come_meanwhile_is_no_hang_though_it_lies_on_another_node(clust
         env.reset(seed=1)
         for _ in range(5):
             env.step_async([0] * 4)
-            (actor,) = env._workers
-            assert until(lambda actor=actor: not env._is_late(actor, math.inf))
+            (actor,) = env.unwrapped.runner._workers
+            assert until(lambda actor=actor: not env.unwrapped.runner._is_late(actor, math.inf))
             actor.since -= 1000.0
             assert (env.step_wait()[0] == 255).all()
 
@@ -151,9 +151,10 @@ def test_auto_without_any_cluster_says_so(monkeypatch):
 
 
 SILENT = """
-from vecwrap.backends.ray import RayBackend
+from vecwrap.backends.ray import Ray
+from vecwrap.testing import on
 try:
-    RayBackend([None], address="{address}", connect_timeout=2.0)
+    on(Ray)([None], address="{address}", connect_timeout=2.0)
 except Exception as error:
     print(type(error).__name__, error)
 """
@@ -187,9 +188,9 @@ def test_a_node_is_lost_and_the_rows_of_the_other_go_on_untouched(cluster, tmp_p
     env = small(factories(tmp_path, 4), on_failure="restart", **options)
     reference = DummyBackend(factories(None, 4))
     try:
-        assert len({actor.node for actor in env._workers}) == 2, "spread is the default"
-        here = env._cluster.here
-        safe = next(list(actor.env_ids) for actor in env._workers if actor.node == here)
+        assert len({actor.node for actor in env.unwrapped.runner._workers}) == 2, "spread is the default"
+        here = env.unwrapped.runner._cluster.here
+        safe = next(list(actor.env_ids) for actor in env.unwrapped.runner._workers if actor.node == here)
         lost = [i for i in range(4) if i not in safe]
         assert_same(reference.reset(seed=1)[0], env.reset(seed=1)[0], "reset")
         told = []
@@ -208,7 +209,7 @@ def test_a_node_is_lost_and_the_rows_of_the_other_go_on_untouched(cluster, tmp_p
                 assert got[3][lost].all()
         assert [rows for _, rows in told] == [lost]
         assert env.health().restarts.tolist() == [int(i in lost) for i in range(4)]
-        assert {actor.node for actor in env._workers} == {here}
+        assert {actor.node for actor in env.unwrapped.runner._workers} == {here}
     finally:
         env.close()
         reference.close()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecwrap.backends.dummy import DummyBackend
+from tests.backs import DummyBackend
 from vecwrap.env.restarts import Restarts, WorkerHealth
 from vecwrap.errors import PlanError
 from vecwrap.testing import toy
@@ -149,7 +149,7 @@ def test_health_tells_what_happened():
         env.reset(seed=1)
         assert str(env.health()) == "0 restarts, 0 lost episodes"
         env.set_attr("raise_in", "step", indices=1)
-        env.unwrapped._recovery._attributes[1].clear()  # the toy asks once, and a value set is set again
+        env._core.books.recovery._attributes[1].clear()  # the toy asks once, and a value set is set again
         env.step([0, 0, 0])
         health = env.health()
         assert health.restarts.tolist() == health.lost_episodes.tolist() == [0, 1, 0]

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import vecwrap
+from tests.backs import DummyBackend, ThreadsBackend
 from tests.waiting import until
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.threads import ThreadsBackend
 from vecwrap.errors import BackendError, PlanError, SubEnvError, WaitTimeoutError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
@@ -203,3 +202,35 @@ def test_pong_gives_the_stream_of_dummy():
     finally:
         for env in envs:
             env.close()
+
+
+class Presses(gymnasium.Env):
+    """A method that raises as Ctrl-C does, and one that does not."""
+
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+    def press(self):
+        raise KeyboardInterrupt
+
+    def greet(self):
+        return "hello"
+
+
+def test_a_call_that_raises_an_interrupt_ends():
+    with ThreadsBackend([Presses] * 4, workers=2) as env:
+        with pytest.raises(SubEnvError, match="raised KeyboardInterrupt in call") as told:
+            env.call("press")
+        assert [error.index for error in told.value.failures] == [0, 1, 2, 3]
+        assert env.call("greet") == ("hello",) * 4
+
+
+def test_rings_do_not_pile_up():
+    """A learner that computes meanwhile finds all rows at home, and waits for no bell."""
+    with ThreadsBackend([Where] * 4, workers=2) as env:
+        env.reset(seed=1)
+        home = env.unwrapped.runner._home
+        for _ in range(100):
+            env.step_async([0] * 4)
+            assert until(lambda: len(home._came) == 2)
+            env.step_wait()
+        assert home._bell.qsize() <= 2

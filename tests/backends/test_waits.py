@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 
 import vecwrap
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.toys import counter
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import ArgumentError, BackendError, SubEnvError, WaitTimeoutError
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import assert_same, toy

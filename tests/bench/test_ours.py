@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.dummy import Dummy
 from vecwrap.errors import PlanError
 from vecwrap.pipeline.plan import into, plan
 from vecwrap.pipeline.spec import PipelineSpec
@@ -21,18 +21,20 @@ from vecwrap.tools.peers import PEERS
 BASE = PipelineSpec("CartPole-v1", n=3, backend="dummy")
 
 
-class OtherSeeds(DummyBackend):
+class OtherSeeds(Dummy):
     """Seeds its sub-environments otherwise."""
 
-    def _reset_rows(self, env_ids, seeds, options):
-        super()._reset_rows(env_ids, [None if seed is None else seed + 1 for seed in seeds], options)
+    def reset(self, env_ids, seeds, options):
+        super().reset(env_ids, [None if seed is None else seed + 1 for seed in seeds], options)
 
 
-class FirstActionOnly(DummyBackend):
+class FirstActionOnly(Dummy):
     """Gives every sub-environment the first one's action."""
 
-    def _send_rows(self, actions, env_ids):
-        super()._send_rows(np.full_like(actions, actions[0]), env_ids)
+    def send(self, env_ids):
+        actions = self.books.slots.actions.batch()
+        actions[:] = actions[0]
+        super().send(env_ids)
 
 
 class Dice(gymnasium.Env):

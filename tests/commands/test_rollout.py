@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests.backs import DummyBackend
 from vecwrap import interrupts
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SpecError, VecwrapError
 from vecwrap.sources.sub_env import SubEnvFactory

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from vecwrap.backends.subprocess import SubprocessBackend
+from tests.backs import SubprocessBackend
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -13,11 +13,9 @@ import psutil
 import pytest
 from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.faults.faulty import Faulty, Gated, ask, factories
 from tests.waiting import LONG, gone, until
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.backends.workers import link
 from vecwrap.backends.workers.launch import start_worker
 from vecwrap.backends.workers.messages import Channel
@@ -180,7 +178,7 @@ def test_an_interrupt_right_after_actions_were_sent_never_shifts_the_answers(bac
     """What was asked for will be answered, though nobody waits for it: no later call may take that for its own."""
     with backend([Faulty] * 2, workers=2) as env:
         env.reset(seed=1)
-        sends = (Bell, "ring") if backend.shared else (Channel, "send")
+        sends = (Bell, "ring") if backend.name == "shmem" else (Channel, "send")
         send = getattr(*sends)
 
         def sends_and_is_interrupted(*args):
@@ -199,13 +197,13 @@ def test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(backen
     """Nobody knows how far it got, so the worker is lost, by the policy; here it is an error."""
     env = backend([Faulty] * 2, workers=2)
     env.reset(seed=1)
-    handle = env._handle
+    handle = env.runner._handle
 
     def torn(*_):
-        monkeypatch.setattr(env, "_handle", handle)
+        monkeypatch.setattr(env.runner, "_handle", handle)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(env, "_handle", torn)
+    monkeypatch.setattr(env.runner, "_handle", torn)
     with pytest.raises(KeyboardInterrupt):
         env.step([0, 0])
     with pytest.raises(BackendError, match="was interrupted in the middle of an answer"):
@@ -232,7 +230,7 @@ def test_a_worker_whose_loss_is_interrupted_is_lost_in_the_next_wait(backend, af
         env.reset(seed=1)
         ask(tmp_path, 0, "step", "kill")
         env.step_async([0, 0])
-        interrupted(env, "_book_loss", monkeypatch, after=after)
+        interrupted(env.runner, "_book_loss", monkeypatch, after=after)
         with pytest.raises(KeyboardInterrupt):
             env.step_wait()
         infos = env.step_wait()[4]
@@ -248,7 +246,7 @@ def test_a_close_that_is_interrupted_is_finished_by_the_next_one(backend, after,
     ask(tmp_path, 0, "close", "hang")
     pids = [worker.pid for worker in env.health().workers]
     interrupted(link, "_drain", monkeypatch, after=False)
-    interrupted(env, "_give_memory_back", monkeypatch, after=after)
+    interrupted(env.runner, "_give_memory_back", monkeypatch, after=after)
     with pytest.raises(KeyboardInterrupt):
         env.close()
     with pytest.raises(ClosedEnvironmentError):
@@ -298,7 +296,7 @@ def test_what_has_a_limit_has_it_also_behind_what_has_none(backend):
         env.call_async("call_me", "hang")
         with pytest.raises(TimeoutError):
             env.call_wait(timeout=0.01)
-        env._pending = None  # as after an interrupt, where nobody takes the call up again
+        env._face.pending.call = None  # as after an interrupt, where nobody takes the call up again
         env.step_async([0, 0])
         with pytest.raises(BackendError, match=r"did not answer within step_timeout=0.5 s"):
             env.step_wait(timeout=LONG / 6)
@@ -311,7 +309,7 @@ def test_a_worker_whose_start_is_interrupted_is_started_by_the_next_wait(backend
         ask(tmp_path, 0, "step", "kill")
         env.step_async([0, 0])
         for name in ("_launch", "_initiate", "_attach"):
-            interrupted(env, name, monkeypatch, after=True)
+            interrupted(env.runner, name, monkeypatch, after=True)
             with pytest.raises(KeyboardInterrupt):
                 env.step_wait()
         assert env.step_wait()[4]["_restarted"].tolist() == [True, False]
@@ -339,10 +337,10 @@ def test_nothing_is_heard_of_a_worker_that_was_interrupted_in_the_middle_of_an_a
     """Of what lies in shared memory one row was taken already, so that the next one would be taken for another."""
     with backend([partial(Faulty, end=0.0)] * 3, workers=1, batch_size=1, on_failure="restart") as env:
         env.reset(seed=1)
-        if not backend.shared:
+        if backend.name != "shmem":
             pytest.skip("there is nothing in shared memory")
         env.step([0, 0, 0])  # from now on it is known which infos there are, and they lie in shared memory too
-        lane = env._workers[0].lane
+        lane = env.unwrapped.runner._workers[0].lane
         env.send([0, 0, 0])
 
         def torn():
@@ -369,7 +367,8 @@ SCRIPT = """
 import sys, threading, atexit
 import gymnasium, numpy as np
 from vecwrap.backends.{module} import {backend}
-env = {backend}([lambda: gymnasium.make("CartPole-v1")] * 3, workers=2)
+from vecwrap.testing import on
+env = on({backend})([lambda: gymnasium.make("CartPole-v1")] * 3, workers=2)
 env.reset(seed=1)
 print(*[worker.pid for worker in env.health().workers], flush=True)
 {rest}
@@ -403,13 +402,14 @@ here, closed = os.getpid(), []
 atexit.register(lambda: print(len(closed)))  # what is registered first is called last
 import gymnasium
 from vecwrap.backends.{module} import {backend}
+from vecwrap.testing import on
 class EndsBadly(gymnasium.Env):
     observation_space = action_space = gymnasium.spaces.Discrete(2)
     def close(self):
         if os.getpid() == here:
             closed.append(self)
             raise RuntimeError("no end")
-envs = [{backend}([EndsBadly] * 2, workers=1, parent_share=True) for _ in range(3)]
+envs = [on({backend})([EndsBadly] * 2, workers=1, parent_share=True) for _ in range(3)]
 """
 
 

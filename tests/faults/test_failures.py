@@ -11,11 +11,9 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, Gated, ask, factories
 from tests.waiting import gone, until
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 

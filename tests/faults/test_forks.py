@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 import vecwrap
+from tests.backs import ShmemBackend, SubprocessBackend
 from tests.waiting import LONG, gone
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +76,8 @@ SURVIVED = """
 import os, sys, time
 import gymnasium
 from vecwrap.backends.{module} import {backend}
-env = {backend}([lambda: gymnasium.make("CartPole-v1")] * 2, workers=2)
+from vecwrap.testing import on
+env = on({backend})([lambda: gymnasium.make("CartPole-v1")] * 2, workers=2)
 env.reset(seed=1)
 if not os.fork():
     time.sleep(600)  # it holds copies of all that the parent had open

@@ -13,6 +13,7 @@ from gymnasium.error import NoAsyncCallError
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 import vecwrap
+from vecwrap.env.books import Books
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.interrupts import Interrupts
 from vecwrap.testing import assert_same
@@ -175,14 +176,14 @@ def test_a_handler_that_takes_what_is_pending_leaves_a_word_for_the_call_that_it
         signal.signal(signal.SIGINT, lambda number, frame: taken.append(env.step_wait()))
         monkeypatch.setattr(Pressed, "press_in", "step")
         env.step_async([0, 0])
-        monkeypatch.setattr(type(env), "_receive", pressing(type(env)._receive))
+        monkeypatch.setattr(Books, "receive", pressing(Books.receive))
         with pytest.raises(NoAsyncCallError, match="Another wait has already taken"):
             env.step_wait()
         assert taken[0][0][:, 1].tolist() == [1.0, 1.0]
 
 
 def pressing(receive):
-    """A `_receive` in which Ctrl-C is pressed at the end, while it is held back."""
+    """A `receive` in which Ctrl-C is pressed at the end, while it is held back."""
 
     def pressed(self, count, timeout):
         Pressed.press_in = ""
@@ -329,7 +330,7 @@ def test_what_is_forgotten_is_closed_to_the_end(monkeypatch):
     env.reset()
     stopped, ignored = [], []
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)  # nobody can catch what `__del__` raises
-    monkeypatch.setattr(type(env), "_stop", lambda self, timeout, terminate: [press(), stopped.append(True)])
+    monkeypatch.setattr(type(env.runner), "stop", lambda self, timeout, terminate: [press(), stopped.append(True)])
     del env
     assert stopped == [True]
     assert [one.exc_type for one in ignored] == [KeyboardInterrupt]
@@ -339,13 +340,13 @@ def test_an_attribute_that_ctrl_c_came_amid_is_set_again_at_a_restart(monkeypatc
     with vecwrap.build(Pressed, n=2, backend="dummy", on_failure="restart") as env:
         env.reset()
         with monkeypatch.context() as interrupted:
-            answers = type(env)._answers
+            answers = type(env.unwrapped.runner).answers
 
             def pressed(self, deadline):
                 answers(self, deadline)
                 press()
 
-            interrupted.setattr(type(env), "_answers", pressed)
+            interrupted.setattr(type(env.unwrapped.runner), "answers", pressed)
             with pytest.raises(KeyboardInterrupt):
                 env.set_attr("bonus", 5.0)
         env.step([FAIL, 0])

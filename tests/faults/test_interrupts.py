@@ -16,10 +16,9 @@ from gymnasium.error import AlreadyPendingCallError
 from gymnasium.vector import SyncVectorEnv
 
 import vecwrap
+from tests.backs import DummyBackend, SubprocessBackend
 from tests.toys import counter
 from vecwrap import interrupts as interrupts_module
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.backends.workers import link
 from vecwrap.backends.workers.launch import start_worker
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -152,7 +151,7 @@ def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out
     for line in itertools.count(1, stride):
         expected = twin.step([0, 1, 2])
         there_is, came = pressed_at(line, lambda: env.step([0, 1, 2]), lambda file: not file.startswith(left_out))
-        if came is KeyboardInterrupt and env.unwrapped._pending is not None:
+        if came is KeyboardInterrupt and env._face.pending.call is not None:
             came = env.step_wait()
         elif came is KeyboardInterrupt and env.find(Counted).steps < twin.find(Counted).steps:
             came = env.step([0, 1, 2])  # they did not go out
@@ -201,16 +200,16 @@ def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_load
 
 def test_a_layer_that_asks_the_sub_environments_amid_a_reset_lets_nothing_through(tmp_path, monkeypatch):
     env, twin = (make(SUBPROCESS, [{"monitor": {"dir": str(tmp_path / name)}}]) for name in "ab")
-    send = type(env.unwrapped)._send_bytes
+    send = type(env.unwrapped.runner)._send_bytes
     pressed = []
 
     def press_after_the_first(backend, worker, data, owed=()):
         send(backend, worker, data, owed)
-        if backend is env.unwrapped and owed[0].kind == "rows" and not pressed:
+        if backend is env.unwrapped.runner and owed[0].kind == "rows" and not pressed:
             pressed.append(worker)
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(type(env.unwrapped), "_send_bytes", press_after_the_first)
+    monkeypatch.setattr(type(env.unwrapped.runner), "_send_bytes", press_after_the_first)
     with pytest.raises(KeyboardInterrupt):
         env.reset()
     assert pressed
@@ -274,8 +273,8 @@ def test_rows_that_were_home_before_the_wait_are_not_lost_either(backend):
     for one in (env, twin):
         one.reset()
         one.send([0, 1, 2])
-    while len(env.unwrapped._ready) < 3:
-        env.unwrapped._poll(None)
+    while len(env.unwrapped._core.books.ready) < 3:
+        env.unwrapped.runner.poll(None)
     rows = {}
     for _ in range(3):
         *given, infos = pressed(env, env.recv)

@@ -18,11 +18,9 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.faults.faulty import Faulty
 from tests.waiting import gone, until
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.backends.workers.worker import Worker
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same
@@ -126,7 +124,7 @@ def test_it_works_as_on_dummy_and_goes_when_it_is_told(backend, kind, capfd):
         assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
         for k in range(4):
             assert_same(twin.step([k % 3] * 3), env.step([k % 3] * 3), f"step {k}")
-        processes = [worker.process for worker in env._workers]
+        processes = [worker.process for worker in env.unwrapped.runner._workers]
         env.close(timeout=60)
     assert [process.exitcode for process in processes] == [0, 0], "it went when it was asked, and was not killed"
     assert_nothing_left(before, before)
@@ -574,14 +572,15 @@ def test_memory_that_is_not_there_is_an_error_that_names_the_sub_environment(bac
 LIMITED = """
 import resource, sys
 import gymnasium, numpy as np
-from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.shmem import Shmem
+from vecwrap.testing import on
 class Big(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(0, 255, (1 << 24,), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)
 limit = 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) + (1 << 30)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
-    ShmemBackend([Big] * 100, workers=1)
+    on(Shmem)([Big] * 100, workers=1)
 except Exception as error:
     print(type(error).__name__, error)
 """

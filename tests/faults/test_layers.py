@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 import vecwrap
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.faults.faulty import Faulty, ask, factories
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_reward import NormalizeReward

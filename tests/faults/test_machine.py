@@ -10,11 +10,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.faults.faulty import IN_STEP_OF_A_WORKER
 from tests.faults.trial import Trial
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 
 NUM_ENVS = 4
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -17,17 +17,15 @@ import numpy as np
 import pytest
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factories, forget
 from tests.faults.trial import Trial
 from tests.toys import Counter
 from tests.waiting import LONG, gone, until
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.backends.threads import ThreadsBackend
+from vecwrap.backends.dummy import Dummy
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.batch import take
-from vecwrap.testing import assert_same, toy
+from vecwrap.testing import assert_same, on, toy
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
@@ -54,21 +52,24 @@ def reset_what_is_over(trial):
         trial.reset(mask=over)
 
 
-class Noting(DummyBackend):
+class Noting(Dummy):
     """Notes of which sub-environments it was asked to notice losses."""
 
-    def _notice_losses(self, env_ids):
+    def __init__(self):
+        self.noted = []
+
+    def notice_losses(self, env_ids):
         self.noted.append(env_ids.tolist())
 
 
 def test_before_a_step_losses_are_looked_for_where_an_episode_begins():
-    with Noting([toy(limit=2), toy(limit=3)], autoreset="next_step", on_failure="restart") as env:
-        env.noted, asked = [], []
+    with on(Noting)([toy(limit=2), toy(limit=3)], autoreset="next_step", on_failure="restart") as env:
+        noted, asked = env.runner.noted, []
         env.reset(seed=1)
         for _ in range(6):
-            env.noted.clear()
+            noted.clear()
             env.step([1, 1])
-            asked.append([i for env_ids in env.noted for i in env_ids])
+            asked.append([i for env_ids in noted for i in env_ids])
     assert asked == [[], [], [0], [1], [], [0]]
 
 
@@ -145,7 +146,10 @@ def test_what_could_not_be_made_at_the_first_try_is_another_one_all_the_same(bac
             if "reset" in asked:
                 stream.append(env.reset(seed=[8, 9, 10]))
             for _ in range(4):
-                if mode in ("disabled", "episodic") and (over := env._ended | env.slots.terminations).any():
+                if (
+                    mode in ("disabled", "episodic")
+                    and (over := env._core.books.endings.ended | env._core.slots.terminations).any()
+                ):
                     stream.append(env.reset(options={"reset_mask": np.array(over)}))
                 stream.append(env.step([0, 1, 2]))
             stream.append(env.get_attr("bonus"))  # which waits until it is there again
@@ -330,7 +334,7 @@ def test_who_takes_the_place_of_a_dead_worker_leaves_its_rows_alone_that_are_hom
         ask(tmp_path, 1, "step", "kill")
         ask(tmp_path, 2, "gate", "shut")
         env.step_async([1, 1, 1])
-        while env.health().workers[0].restarts == 0 or "attached" in env._workers[0].owes():
+        while env.health().workers[0].restarts == 0 or "attached" in env.unwrapped.runner._workers[0].owes():
             with contextlib.suppress(TimeoutError):
                 env.step_wait(timeout=0.01)
         forget(tmp_path)
@@ -364,9 +368,13 @@ def test_a_schedule_leaves_out_what_failed_and_no_more_where_the_next_is_lost_be
                 with contextlib.suppress(TimeoutError):
                     env.reset_wait(timeout=0.01)
 
-        wait_until(lambda: len(backend._ready) == 2)
+        wait_until(lambda: len(backend._core.books.ready) == 2)
         os.kill(env.health().workers[0].pid, signal.SIGKILL)
-        wait_until(lambda: env.health().workers[0].restarts == 1 and "attached" not in backend._workers[0].owes())
+        wait_until(
+            lambda: (
+                env.health().workers[0].restarts == 1 and "attached" not in backend.unwrapped.runner._workers[0].owes()
+            )
+        )
         forget(tmp_path)
         assert env.reset_wait()[1]["episode_seed"].tolist() == [1, 5, 10]
         assert env.step([0, 0, 0])[4]["episode_seed"].tolist()[:2] == [2, 6]
@@ -614,7 +622,8 @@ def test_close_by_another_thread_while_a_restart_is_waited_for(backend, mode, wa
     env = backend([Breaks] * 2, autoreset=mode, on_failure="restart", restart_backoff=600.0)
     env.reset(seed=1)
     asleep = threading.Event()
-    env._rest_until = lambda due: (asleep.set(), type(env)._rest_until(env, due))
+    books = env._core.books
+    books.rest_until = lambda due: (asleep.set(), type(books).rest_until(books, due))
 
     def go_on():
         try:
@@ -626,13 +635,13 @@ def test_close_by_another_thread_while_a_restart_is_waited_for(backend, mode, wa
     thread = threading.Thread(target=go_on)
     thread.start()
     assert backend is not DummyBackend or asleep.wait(LONG)
-    assert until(lambda: env._due)
+    assert until(lambda: env._core.books.due)
     env.close()
     thread.join(LONG)
     assert not thread.is_alive()
     assert told == [ClosedEnvironmentError]
     if backend is DummyBackend:
-        assert env.local.sub_envs == []
+        assert env.unwrapped.runner.local.sub_envs == []
 
 
 def test_what_is_made_in_an_environment_that_was_closed_meanwhile_is_closed_too():

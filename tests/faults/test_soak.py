@@ -14,9 +14,8 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.backs import ShmemBackend, SubprocessBackend
 from tests.faults.model import Model
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.backends.workers.asking import share_out
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 

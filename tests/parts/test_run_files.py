@@ -7,7 +7,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from vecwrap.backends.dummy import DummyBackend
+from tests.backs import DummyBackend
 from vecwrap.env.saving import write_whole
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.monitor import Monitor

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests.backs import DummyBackend
 from tests.calls import MODES
 from tests.streams import assert_same
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import NotFiniteError, PlanError
 from vecwrap.wrappers.check_nan import CheckNan
 

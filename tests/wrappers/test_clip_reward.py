@@ -4,8 +4,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from tests.backs import DummyBackend
 from tests.streams import Driver, ToyEnv, replay
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.monitor import Monitor
@@ -77,7 +77,7 @@ def test_the_arrays_that_came_are_not_written_to():
     env = ClipReward(inner)
     env.reset()
     env.step([2, 2, 2])
-    assert inner.slots.rewards.tolist() == [0.25, 1.25, 2.25]
+    assert inner._core.slots.rewards.tolist() == [0.25, 1.25, 2.25]
     env.close()
 
 

@@ -12,8 +12,8 @@ from gymnasium.wrappers import FrameStackObservation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.backs import DummyBackend
 from tests.streams import Driver, ToyEnv, assert_same, replay
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.framestack import FrameStack
 
@@ -147,7 +147,7 @@ def test_stack_of_any_number_keeps_every_bit(dtype, k, shape):
     with FrameStack(DummyBackend(make), k, axis="channel") as env:
         env.reset()
         env.step_async([0, 0])
-        received = env.env._receive(2, None)
+        received = env.env.rows.receive(2, None)
         for t, observations in enumerate(given_in):
             step = received.replace(observations=np.asfortranarray(observations) if t % 2 else observations)
             env.on_step(step)
@@ -157,13 +157,14 @@ def test_stack_of_any_number_keeps_every_bit(dtype, k, shape):
 
 FAULTS_OF_FRESH_STACKS = """
 import resource, sys
+from vecwrap.backends.dummy import Dummy
+from vecwrap.testing import on
 import numpy as np
 from tests.streams import ToyEnv
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.wrappers.framestack import FrameStack
 
 make = [lambda: ToyEnv((7,), shape=(84, 84, 1), dtype=np.uint8)] * 64
-env = FrameStack(DummyBackend(make), 4, axis=sys.argv[1])
+env = FrameStack(on(Dummy)(make), 4, axis=sys.argv[1])
 env.reset()
 for step in range(40):
     if step == 20:
@@ -265,7 +266,7 @@ def test_terminal_observation_of_rows_that_did_not_end_is_their_stack():
         env.reset(options={"reset_mask": np.array([True, False, False])})
         env.step([0, 0, 0])
         env.step_async([0, 0, 0])
-        step = env._receive(3, None)
+        step = env.rows.receive(3, None)
         ended = step.first & step.dones
         assert ended.tolist() == [False, True, True]
         assert_same(step.final_obs[~ended], step.observations[~ended])
@@ -279,7 +280,7 @@ def test_terminal_observation_that_no_action_brought_is_the_stack_that_was_deliv
         env.reset()
         delivered, *_ = env.step([0, 0, 0])
         env.step_async([0, 0, 0])
-        step = env.env._receive(3, None)
+        step = env.env.rows.receive(3, None)
         lost = step.lost = np.array([False, True, False])
         step.acted, step.live, step.truncations = ~lost, ~lost | step.first, lost
         step.observations[1] = delivered[1, -1]
@@ -432,7 +433,7 @@ def test_keys_leave_shared_spaces_and_the_dicts_that_came_alone():
         assert space == MACHINE == env.env.single_observation_space
         env.reset()
         env.step_async([0, 0])
-        step = env.env._receive(2, None)
+        step = env.env.rows.receive(2, None)
         came = step.observations
         camera = came["camera"].copy()
         env.on_step(step)

@@ -21,11 +21,8 @@ from hypothesis import strategies as st
 
 import vecwrap
 import vecwrap.testing
+from tests.backs import DummyBackend, NativeBackend, ShmemBackend, SubprocessBackend
 from tests.streams import Driver, Joined, Lives, Skip, ToyEnv, replay
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.native import NativeBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import PlanError
 from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.wrappers import monitor as monitor_module
@@ -614,7 +611,7 @@ def test_monitor_csv_of_a_killed_run_loses_at_most_the_row_in_flight(tmp_path):
         """
         import sys
         from tests.streams import ToyEnv
-        from vecwrap.backends.dummy import DummyBackend
+        from tests.backs import DummyBackend
         from vecwrap.wrappers.monitor import Monitor
         env = Monitor(DummyBackend([lambda: ToyEnv((1, 2))] * 3), sys.argv[1])
         env.reset()
@@ -744,7 +741,7 @@ def test_monitor_csv_on_a_disk_that_fills_keeps_what_was_written_and_the_run_goe
         """
         import resource, sys, warnings
         from tests.streams import ToyEnv
-        from vecwrap.backends.dummy import DummyBackend
+        from tests.backs import DummyBackend
         from vecwrap.wrappers.monitor import Monitor
         for limit in range(2000, 2024, 3):
             env = Monitor(DummyBackend([lambda: ToyEnv((1, 2))] * 3), f"{sys.argv[1]}/{limit}")
@@ -781,7 +778,7 @@ def test_monitor_csv_marks_a_lost_episode_whose_score_is_reported_nowhere_else(t
     env.reset()
     env.step([0, 0, 0])
     env.step_async([0, 0, 0])
-    step = env.env._receive(3, None)
+    step = env.env.rows.receive(3, None)
     lost = step.lost = np.array([False, True, False])
     step.acted, step.live, step.truncations = ~lost, ~lost | step.first, lost
     step.rewards = step.raw_rewards = np.where(lost, 0.0, step.raw_rewards)

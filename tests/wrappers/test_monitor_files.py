@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.backs import DummyBackend
 from tests.streams import ToyEnv
 from tests.wrappers.test_monitor import play, read
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.wrappers.monitor import Monitor
 
 ROOT = Path(__file__).parents[2]
 WRITER = """
 import sys
+from vecwrap.backends.dummy import Dummy
+from vecwrap.testing import on
 from tests.streams import ToyEnv
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.wrappers.monitor import Monitor
-env = Monitor(DummyBackend([lambda: ToyEnv((2,))] * 2), sys.argv[1], per_env=len(sys.argv) > 2)
+env = Monitor(on(Dummy)([lambda: ToyEnv((2,))] * 2), sys.argv[1], per_env=len(sys.argv) > 2)
 env.reset()
 print("ready", flush=True)
 for line in sys.stdin:

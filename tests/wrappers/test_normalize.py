@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests.backs import DummyBackend
 from tests.calls import MODES, OPERATIONS, calls_of
 from tests.streams import ToyEnv, assert_same
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import NotFiniteError, PlanError
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.normalize import Normalize

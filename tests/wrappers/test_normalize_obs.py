@@ -9,10 +9,10 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.backs import DummyBackend
 from tests.by_hand import mean_and_var, normalized_observations
 from tests.calls import MODES, OPERATIONS, calls_of, operations
 from tests.streams import ToyEnv, assert_same
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import CheckpointError, NotFiniteError, PlanError, ResetNeededError
 from vecwrap.wrappers.extract_obs import ExtractObs
 from vecwrap.wrappers.normalize_obs import NormalizeObs
@@ -141,9 +141,9 @@ def test_original_observations_are_given_also_through_outer_layers(mode):
             one.send([0, 1], [0, 2])
             part = one.recv()[0]
         assert part.shape == (2, 2, 3)
-        assert_same(env.get_original_obs(), raw._gymnasium_form(raw._all_observations()))
+        assert_same(env.get_original_obs(), raw._face.in_form(raw._face.shown.all()))
         env.get_original_obs()["a"][:] = -1  # a copy
-        assert_same(env.get_original_obs(), raw._gymnasium_form(raw._all_observations()))
+        assert_same(env.get_original_obs(), raw._face.in_form(raw._face.shown.all()))
 
 
 def test_original_observations_without_such_a_layer_are_an_error():
@@ -168,7 +168,7 @@ def test_going_on_after_a_load_equals_never_having_stopped(mode):
         other.load_layer_state(state)
         assert_same(other.get_original_obs(), env.get_original_obs())
         for _ in range(50):
-            if mode == "disabled" and other.unwrapped._ended.any():
+            if mode == "disabled" and other._core.books.endings.ended.any():
                 for one in (env, other):
                     one.reset()
             assert_same(env.step([0, 1, 2])[0], other.step([0, 1, 2])[0])
@@ -309,7 +309,7 @@ def test_a_row_lost_in_mid_episode_shows_again_what_it_showed():
         env.reset()
         shown = env.step([0, 0, 0])[0].copy()
         env.step_async([0, 0, 0])
-        step = env.env._receive(3, None)
+        step = env.env.rows.receive(3, None)
         lost = step.lost = np.array([False, True, False])
         step.truncations, step.acted, step.live = lost, ~lost, ~lost
         count = env.observations.statistics[None].count

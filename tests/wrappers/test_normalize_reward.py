@@ -9,10 +9,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.backs import DummyBackend
 from tests.by_hand import mean_and_var, normalized_rewards
 from tests.calls import MODES, OPERATIONS, calls_of, operations
 from tests.streams import ToyEnv, assert_same, replay
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import NotFiniteError, PlanError, ResetNeededError
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.monitor import Monitor

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vecwrap
+from tests.backs import DummyBackend, ShmemBackend
 from tests.streams import Driver, Lives, ToyEnv, assert_same
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.errors import CheckpointError, PlanError
 from vecwrap.rows.batch import leaves
 from vecwrap.sources.sub_env import SubEnvFactory
@@ -316,7 +315,7 @@ def test_a_lost_row_ends_its_episode_without_a_step(tmp_path):
     env.reset()
     env.step([0, 0, 0])
     env.step_async([1, 1, 1])
-    step = env.env._receive(3, None)
+    step = env.env.rows.receive(3, None)
     lost = step.lost = np.array([False, True, False])
     step.truncations, step.acted, step.live = lost, ~lost, ~lost
     env.on_step(step)
@@ -354,8 +353,8 @@ def test_state_goes_on_as_if_it_had_never_stopped(tmp_path):
     for step in range(4, 12):
         backend_step = np.array([step % 3, 1, 2])
         on.on_actions(whole.on_actions(backend_step, np.arange(3)), np.arange(3))
-        backend._send(backend_step, np.arange(3))
-        result = backend._receive(3, None)
+        backend.rows.send(backend_step, np.arange(3))
+        result = backend.rows.receive(3, None)
         whole.on_step(result.replace())
         on.on_step(result.replace())
     whole.on_close()

@@ -9,9 +9,9 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.backs import DummyBackend
 from tests.calls import MODES, OPERATIONS, check_each_alone, operations
 from tests.streams import ToyEnv
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.scale_obs import ScaleObs
 

@@ -3,9 +3,9 @@
 import gymnasium
 import pytest
 
+from tests.backs import DummyBackend
 from tests.calls import MODES, OPERATIONS, check_each_alone
 from tests.streams import Driver, ToyEnv, replay
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.scale_reward import ScaleReward
@@ -43,7 +43,7 @@ def test_the_arrays_that_came_are_not_written_to():
     with ScaleReward(inner, 2) as env:
         env.reset()
         assert env.step([2, 2, 2])[1].tolist() == [0.5, 2.5, 4.5]
-        assert inner.slots.rewards.tolist() == [0.25, 1.25, 2.25]
+        assert inner._core.slots.rewards.tolist() == [0.25, 1.25, 2.25]
 
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf")])

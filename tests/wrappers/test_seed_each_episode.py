@@ -11,13 +11,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests.backs import DummyBackend, NativeBackend, ShmemBackend, SubprocessBackend
 from tests.streams import Lives
 from tests.toys import LastLife
 from tests.waiting import gone
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.native import NativeBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import PlanError, SpecError, SubEnvError
 from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.testing import BadManners
@@ -74,7 +71,7 @@ def make(lengths=(1, 2, 3), **options):
 
 def play(env, steps=12):
     """The first `(seed, level)` of each episode of each sub-environment, resetting what asks for it."""
-    mode = env.unwrapped.autoreset.value
+    mode = env._core.autoreset.value
     for _ in range(steps):
         *_, terminations, truncations, _ = env.step(np.zeros(env.num_envs, np.int64))
         ended = terminations | truncations
@@ -254,7 +251,7 @@ def test_episodes_that_could_not_begin_are_not_left_out_of_another_schedule():
             return super().reset(**given)
 
     env = SeedEachEpisode(DummyBackend([BreaksInReset], **once), range(100, 120))
-    env.unwrapped._recovery.restarts.clock = lambda: now
+    env._core.books.recovery.restarts.clock = lambda: now
     env.reset()
     env.step([1])
     asked.append("the one restart is used up")

@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vecwrap
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.streams import Driver, ToyEnv, assert_same, replay
 from tests.toys import LastLife
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.env.picture import tile
 from vecwrap.env.saving import read_state, write_state
 from vecwrap.errors import ArgumentError, PlanError
@@ -139,7 +137,7 @@ def test_an_episode_that_no_action_ended_has_its_last_observation_too():
     env = TerminalObs(DummyBackend(factories(), autoreset="next_step"))
     env.reset()
     env.step_async([0, 0, 0])
-    step = env.env._receive(3, None)
+    step = env.env.rows.receive(3, None)
     lost = step.lost = np.array([False, True, False])
     step.truncations, step.acted, step.live = lost, ~lost, ~lost
     env.on_step(step)
@@ -194,7 +192,7 @@ def test_a_kept_score_is_what_the_environment_paid_and_a_lost_episode_is_marked(
     for _ in range(2):
         env.step([1, 1, 1])
     env.step_async([1, 1, 1])
-    step = env.env._receive(3, None)
+    step = env.env.rows.receive(3, None)
     lost = step.lost = np.array([False, True, False])
     step.truncations, step.acted, step.live = step.truncations | lost, ~lost, ~lost
     step.raw_rewards = np.where(lost, 0, step.raw_rewards)

@@ -9,10 +9,8 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.streams import Lives
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.env import picture as tiles
 from vecwrap.errors import PlanError
 from vecwrap.sources.sub_env import SubEnvFactory

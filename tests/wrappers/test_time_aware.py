@@ -9,9 +9,9 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.backs import DummyBackend
 from tests.calls import MODES, OPERATIONS, check_each_alone, operations
 from tests.streams import ToyEnv, assert_same
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import PlanError
 from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.wrappers.time_aware import TimeAware
@@ -75,7 +75,7 @@ def test_a_row_lost_in_mid_episode_keeps_its_time():
         env.reset()
         env.step([0, 0, 0])
         env.step_async([0, 0, 0])
-        step = env.env._receive(3, None)
+        step = env.env.rows.receive(3, None)
         lost = step.lost = np.array([False, True, False])
         step.truncations, step.acted, step.live = lost, ~lost, ~lost
         env.on_step(step)

@@ -22,11 +22,8 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
+from tests.backs import DummyBackend, NativeBackend, ShmemBackend, SubprocessBackend
 from tests.streams import Joined, Lives, assert_same
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.native import NativeBackend
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import PlanError
 from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.wrappers.video import Video
@@ -86,7 +83,7 @@ def play(env, steps):
     for _ in range(steps):
         *_, terminations, truncations, _ = env.step(np.zeros(env.num_envs, np.int64))
         ended = terminations | truncations
-        if env.unwrapped.autoreset.value in ("disabled", "episodic") and ended.any():
+        if env._core.autoreset.value in ("disabled", "episodic") and ended.any():
             env.reset(options={"reset_mask": ended})
 
 
@@ -470,13 +467,14 @@ def test_memory_stays_flat(tmp_path):
 
 SCRIPT = """
 import sys
+from vecwrap.backends.dummy import Dummy
+from vecwrap.testing import on
 import numpy as np
 import imageio_ffmpeg
 from tests.wrappers.test_video import Painted
-from vecwrap.backends.dummy import DummyBackend
 from vecwrap.wrappers.video import Video
 
-env = Video(DummyBackend([lambda: Painted(length=10**6)]), sys.argv[1], at=(0,))
+env = Video(on(Dummy)([lambda: Painted(length=10**6)]), sys.argv[1], at=(0,))
 env.reset()
 for _ in range(100):
     env.step([0])
@@ -532,7 +530,7 @@ def test_a_disk_that_fills_ends_the_recording_and_not_the_run(tmp_path):
         """
         import resource, signal, warnings
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        env = Video(DummyBackend([lambda: Noise(length=10**6)]), sys.argv[1], every=1, name="noise")
+        env = Video(on(Dummy)([lambda: Noise(length=10**6)]), sys.argv[1], every=1, name="noise")
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
         env.reset()
         with warnings.catch_warnings(record=True) as caught:

@@ -61,11 +61,11 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
             f"to_sb3: expected a vecwrap environment, got {type(env).__name__}; vecwrap.build makes one, and "
             "vecwrap.wrap turns a gymnasium.vector.VectorEnv into one"
         )
-    if env._root.autoreset is not Autoreset.SAME_STEP:
+    if env._core.autoreset is not Autoreset.SAME_STEP:
         raise PlanError(
             "to_sb3: expected an environment in same_step mode, because Stable-Baselines3 takes the observation "
             "returned with a done for the next episode's first, got "
-            f'{env._root.autoreset.value}; build it with autoreset="same_step" (for an engine under vecwrap.wrap, set '
+            f'{env._core.autoreset.value}; build it with autoreset="same_step" (for an engine under vecwrap.wrap, set '
             'its own mode; Gymnasium\'s: vector_kwargs={"autoreset_mode": "SameStep"})'
         )
     observations, rewards = _normalizers(env)
@@ -108,7 +108,8 @@ def from_sb3(venv: Sb3VecEnv) -> VecEnv:
     _refuse_without_sb3("from_sb3")
     from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 
-    from vecwrap.adapters.sb3_vec_env import Sb3Backend
+    from vecwrap.adapters.sb3_vec_env import Sb3Engine, Sb3Runner
+    from vecwrap.backends.native import around
 
     if not isinstance(venv, Sb3VecEnv):
         other: Any = venv
@@ -117,7 +118,7 @@ def from_sb3(venv: Sb3VecEnv) -> VecEnv:
             f"from_sb3: expected a stable_baselines3.common.vec_env.VecEnv, got {type(other).__name__}"
             f"{', a gymnasium.vector.VectorEnv' * isinstance(other, VectorEnv)}; {remedy}"
         )
-    return Sb3Backend(venv)
+    return around(Sb3Engine(venv), runner=Sb3Runner)
 
 
 def _refuse_without_sb3(name: str) -> None:

@@ -14,7 +14,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
-from vecwrap.backends.native import ENDS, NativeBackend, refuse_lacking, rows_of_infos
+from vecwrap.backends.native import Native
 from vecwrap.env.action_masks import METHOD, ActionMasks
 from vecwrap.env.vec_env import FiveTuple, VecEnv
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SubEnvError
@@ -24,6 +24,7 @@ from vecwrap.rows.infos import columns, row_of, snapshot
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.statistics import RunningStatistics
 from vecwrap.rows.step_result import Autoreset, BoolArray, Infos, StepResult
+from vecwrap.sources.engine import ENDS, Engine, refuse_lacking, rows_of_infos
 from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.monitor import Monitor
 
@@ -60,7 +61,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         self._bring_home()
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
         self.vecwrap_env.reset_async(seed=seeds, options=options or None)
-        step, (observations, *_, infos) = self.vecwrap_env._wait("reset", "reset_wait", None)
+        step, (observations, *_, infos) = self.vecwrap_env._face.wait("reset", "reset_wait", None)
         self._latest = observations, infos
         self.reset_infos = self._infos(step, np.zeros(self.num_envs, dtype=np.bool_))
         self._reset_seeds()
@@ -69,7 +70,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Take a step; as ``step_async`` and ``step_wait``, but in one go, which costs less."""
-        return self._as_sb3(*self.vecwrap_env._step_whole(self._conformed(actions)))
+        return self._as_sb3(*self.vecwrap_env._face.step(self.vecwrap_env, self._conformed(actions)))
 
     def step_async(self, actions: Array) -> None:
         """Send the actions; those for MultiBinary spaces come from SB3 as zeros and ones in float32."""
@@ -84,7 +85,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Wait for the result of ``step_async``: observations, rewards (n,) float32, dones (n,) bool, n infos."""
-        return self._as_sb3(*self.vecwrap_env._wait("step", "step_wait", None))
+        return self._as_sb3(*self.vecwrap_env._face.wait("step", "step_wait", None))
 
     def _as_sb3(self, step: StepResult, result: FiveTuple) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         observations, rewards, terminations, truncations, seen = result
@@ -102,9 +103,9 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def _bring_home(self) -> None:
         """Wait for results that an interrupt left pending: calling ``learn`` again starts with a reset."""
         env = self.vecwrap_env
-        if env._root._pending in ("step", "reset", "call"):
+        if env._face.pending.call in ("step", "reset", "call"):
             with contextlib.suppress(SubEnvError):  # a reset follows
-                getattr(env, f"{env._root._pending}_wait")()
+                getattr(env, f"{env._face.pending.call}_wait")()
 
     def _infos(self, step: StepResult, dones: Array) -> list[dict[str, Any]]:
         """One dict per row; for a row that ended, the step's own info, with the reset's info kept separately."""
@@ -112,13 +113,15 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             return [{} for _ in range(self.num_envs)]
         added = {name: step.infos[name] for key in step.added for name in (key, f"_{key}")}
         others = {key: value for key, value in step.infos.items() if key not in added}
-        before, finals_before = self.vecwrap_env._root._latest_infos
-        slots = getattr(self.vecwrap_env._root, "slots", None)  # an engine has none, only columns
+        before, finals_before = self.vecwrap_env._core.books.latest_infos
+        slots = self.vecwrap_env._core.slots
         finals_before = finals_before or {}
+        if not (before or others or finals_before or step.final_infos):  # no environment tells anything, as CartPole
+            return self._infos_of_layers(step, added, dones)
         changes, of_ends = _Changes(before, others), _Changes(finals_before, step.final_infos or {})
         infos = []
         for i, done in enumerate(dones.tolist()):
-            own, own_final = slots.own_infos(i) if slots else (row_of(before, i), row_of(finals_before, i))
+            own, own_final = slots.own_infos(i)
             info, of_step = changes.made_to(own, i), row_of(added, i)
             if done:
                 self.reset_infos[i], info = info, of_ends.made_to(own_final, i)
@@ -130,9 +133,25 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             infos.append(info)
         return infos
 
+    def _infos_of_layers(self, step: StepResult, added: Infos, dones: Array) -> list[dict[str, Any]]:
+        """The same where only layers have added infos: rows without any are not looked at."""
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        told = dones.copy()
+        for key in step.added:
+            told |= added[f"_{key}"]
+        for i in told.nonzero()[0].tolist():
+            info = infos[i]
+            if dones[i]:
+                self.reset_infos[i] = {}
+                info["terminal_observation"] = batches.row(step.final_obs, i)
+            info.update(row_of(added, i))
+            if dones[i] and "restarted" in info:
+                self.reset_infos[i]["restarted"] = info["restarted"]
+        return infos
+
     def _own(self, observations: Any) -> Any:
         """Copy if needed: SB3 stores observations after the next step, which must not overwrite them."""
-        return observations if self.vecwrap_env._root.copy else deepcopy(observations)
+        return observations if self.vecwrap_env._core.copy else deepcopy(observations)
 
     @property
     def envs(self) -> list[Any]:
@@ -164,12 +183,12 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def has_attr(self, attr_name: str) -> bool:
         """Return whether every sub-environment has an attribute, without fetching it."""
-        root = self.vecwrap_env._root
-        root._refuse_pending("has_attr")
+        env = self.vecwrap_env
+        env._face.refuse_pending("has_attr")
         if attr_name == METHOD and self._masks_of(range(self.num_envs)) is not None:
             return True
         try:
-            return all(root._call_now("has_attr", [(attr_name,)] * self.num_envs, range(self.num_envs)))
+            return all(env._core.calls.now("has_attr", [(attr_name,)] * self.num_envs, range(self.num_envs)))
         except ArgumentError:  # an engine whose sub-environments cannot be reached
             return attr_name in _OF_ALL
 
@@ -187,7 +206,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             return []
         if method_name == METHOD and (masks := self._masks_of(ids)) is not None:
             return masks
-        self.vecwrap_env._root._call_async(method_name, method_args, method_kwargs, ids)
+        env = self.vecwrap_env
+        env._face.call(env._core.calls, method_name, method_args, method_kwargs, ids)
         try:
             return list(self.vecwrap_env.call_wait())
         except SubEnvError as error:
@@ -195,15 +215,15 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Indices = None) -> list[bool]:
         """Return whether each sub-environment is wrapped in a class; ``monitor`` counts as SB3's ``Monitor``."""
-        root, ids = self.vecwrap_env._root, self._ids(indices)
+        env, ids = self.vecwrap_env, self._ids(indices)
         if wrapper_class is Sb3Monitor and self._monitored:
             return [True] * len(ids)
-        if isinstance(root, Sb3Backend):
-            return list(root.venv.env_is_wrapped(wrapper_class, ids))
-        root._refuse_pending("env_is_wrapped")
+        if isinstance(env._core.runner, Sb3Runner):
+            return list(env._core.runner.venv.env_is_wrapped(wrapper_class, ids))
+        env._face.refuse_pending("env_is_wrapped")
         names = (wrapper_class.__module__, wrapper_class.__qualname__)
         try:
-            return list(root._call_now("is_wrapped", [names] * len(ids), ids)) if ids else []
+            return list(env._core.calls.now("is_wrapped", [names] * len(ids), ids)) if ids else []
         except ArgumentError:  # an engine whose sub-environments cannot be reached
             return [False] * len(ids)
 
@@ -216,7 +236,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def _ids(self, indices: Indices) -> list[int]:
         """Read indices as SB3 does: -1 is the last one."""
         ids = [i + self.num_envs if -self.num_envs <= i < 0 else int(i) for i in self._get_indices(indices)]
-        checked: list[int] = self.vecwrap_env._root._indices(ids, "indices").tolist()
+        checked: list[int] = self.vecwrap_env._face.pending.indices(ids, "indices").tolist()
         return checked
 
     def __repr__(self) -> str:
@@ -458,11 +478,10 @@ def _names(statistics: dict[Any, Any]) -> str:
     return ", ".join(members.name_of(key) for key in statistics) or "nothing"
 
 
-class Sb3Backend(NativeBackend):
+class Sb3Engine(Engine):
     """An SB3 ``VecEnv``; closing this closes it."""
 
-    name: ClassVar[str] = "sb3"
-    _why_no_masked_resets: ClassVar[str] = (
+    why_no_masked_resets = (
         "a Stable-Baselines3 VecEnv resets all its sub-environments together; the backends of vecwrap.build (dummy, "
         "subprocess, shmem) can reset some"
     )
@@ -472,18 +491,19 @@ class Sb3Backend(NativeBackend):
         self.venv = venv
         super().__init__(_FiveTuples(venv), autoreset=Autoreset.SAME_STEP, masked_resets=False)
 
-    def _ask_engine(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+    def ask(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+        """Call a method through SB3's interface."""
         name = arguments[0][0]
         values: Sequence[Any]
         if method == "set_attr":
-            values = self._near(name, ids)
+            values = self.near(name, ids)
             for i, (_, value) in zip(ids, arguments, strict=True):
                 self.venv.set_attr(name, value, i)
         elif method == "get_attr":
             values = self.venv.get_attr(name, ids)
         elif method == "has_attr":
             values = [self.venv.has_attr(name)] * len(ids)
-        elif name == "render" and self.render_mode == "rgb_array":
+        elif name == "render" and self.vector_env.render_mode == "rgb_array":
             images = self.venv.get_images()
             values = [images[i] for i in ids]
         else:
@@ -492,8 +512,18 @@ class Sb3Backend(NativeBackend):
         return values
 
 
+class Sb3Runner(Native):
+    """Around an SB3 ``VecEnv``."""
+
+    name: ClassVar[str] = "sb3"
+
+    def __init__(self, engine: Sb3Engine) -> None:
+        super().__init__(engine)
+        self.venv = engine.venv
+
+
 class _FiveTuples:
-    """The part of Gymnasium's vector interface that ``NativeBackend`` uses, on top of SB3's."""
+    """The part of Gymnasium's vector interface that ``Engine`` uses, on top of SB3's."""
 
     def __init__(self, venv: Any) -> None:
         self.venv = venv

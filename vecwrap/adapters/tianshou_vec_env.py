@@ -24,10 +24,10 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
     """tianshou's interface around an environment in disabled mode; see ``to_tianshou``, which makes it."""
 
     def __init__(self, env: VecEnv) -> None:  # without the base class's, which makes sub-environments
-        root = env._root
+        core = env._core
         self.vecwrap_env = env
         self.env_num = env.num_envs
-        self.wait_num = min(root.batch_size or env.num_envs, env.num_envs)
+        self.wait_num = min(core.batch_size or env.num_envs, env.num_envs)
         self.timeout = None
         self.is_async = self.wait_num < env.num_envs
         self.is_closed = False
@@ -80,8 +80,8 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
 
     def _reset(self, ids: list[int], seeds: Any, options: Any = None) -> tuple[Array, Array]:
         self._bring_home()
-        self.vecwrap_env._dispatch_resets(seeds, [(np.sort(np.array(ids, dtype=np.int64)), options)])
-        came = self._rows(*self.vecwrap_env._wait("reset", "reset_wait", None))
+        self.vecwrap_env._face.reset(seeds, [(np.sort(np.array(ids, dtype=np.int64)), options)])
+        came = self._rows(*self.vecwrap_env._face.wait("reset", "reset_wait", None))
         for i in ids:
             self._arrived.pop(i, None)
         self.waiting_id = [i for i in self.waiting_id if i not in ids]
@@ -89,7 +89,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         return self._stacked([came[i][0] for i in ids]), batches.object_array([came[i][-1] for i in ids])
 
     def _receive(self) -> None:
-        came = self._rows(*self.vecwrap_env._wait("send", "recv", None))
+        came = self._rows(*self.vecwrap_env._face.wait("send", "recv", None))
         for i, row in came.items():
             row[-1]["env_id"] = i
         self._arrived.update(came)
@@ -99,7 +99,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         observations, *columns, infos = result
         space = self.vecwrap_env.single_observation_space
         ids: list[int] = step.env_ids.tolist()
-        if not self.vecwrap_env._root.copy:
+        if not self.vecwrap_env._core.copy:
             observations = batches.copy(observations)
         return {
             i: (element(space, batches.row(observations, k)), *(each[k] for each in columns), row_of(infos, k))
@@ -114,10 +114,10 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
     def _bring_home(self) -> None:
         """Wait for all rows that are being stepped, because nothing else can be asked before."""
         env = self.vecwrap_env
-        while env._root._pending == "send":
+        while env._face.pending.call == "send":
             self._receive()
-        if env._root._pending is not None:  # an interrupt has left it
-            getattr(env, f"{env._root._pending}_wait")()
+        if env._face.pending.call is not None:  # an interrupt has left it
+            getattr(env, f"{env._face.pending.call}_wait")()
 
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         self.vecwrap_env.close()
 
     def _ids(self, ids: Ids) -> list[int]:
-        checked: IntArray = self.vecwrap_env._root._indices(ids, once=True)
+        checked: IntArray = self.vecwrap_env._face.pending.indices(ids, once=True)
         return [int(i) for i in checked]
 
     def __repr__(self) -> str:

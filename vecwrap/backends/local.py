@@ -16,6 +16,7 @@ from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.parts import EnginePart, Source, announce, make_source
 from vecwrap.sources.sub_env import Factory, SubEnv, Takeover, refuse_one_for_several
 
 
@@ -51,7 +52,7 @@ class LocalRows:
         self._interrupts = interrupts
         self._env_ids = env_ids
         self._factories = dict(zip(env_ids, factories, strict=True))
-        self._sub_envs: dict[int, SubEnv] = {}
+        self._sub_envs: dict[int, Source] = {}
         self._slots: Slots
         self._jobs: deque[_Job] = deque()
         self._calls: deque[tuple[str, int, tuple[Any, ...]]] = deque()
@@ -63,10 +64,11 @@ class LocalRows:
     def make(self, mode: Autoreset, *, debug: bool) -> dict[int, Description]:
         """Make them all, or raise SubEnvError; return the description of each, by index."""
         descriptions: dict[int, Description] = {}
+        made: Source | None = None
         for i, factory in self._factories.items():
             try:
-                self._sub_envs[i] = SubEnv(i, factory, mode, debug=debug)
-                descriptions[i] = Description.of(self._sub_envs[i].env)
+                self._sub_envs[i] = made = make_source(i, factory, mode, made, debug=debug)
+                descriptions[i] = made.describe()
             except (Exception, SystemExit) as error:
                 if is_interrupt(error):
                     raise
@@ -75,14 +77,16 @@ class LocalRows:
         return descriptions
 
     @property
-    def sub_envs(self) -> list[SubEnv]:
+    def sub_envs(self) -> list[Source]:
         """The sub-environments, by ascending index."""
         return list(self._sub_envs.values())
 
     @property
-    def envs(self) -> list[Any]:
-        """The environments of these, each in its layers."""
-        return [sub_env.env for sub_env in self._sub_envs.values()]
+    def envs(self) -> list[Any] | None:
+        """The environments of these, each in its layers; None if they are an engine's."""
+        if not all(isinstance(source, SubEnv) for source in self._sub_envs.values()):
+            return None
+        return [source.env for source in self._sub_envs.values()]
 
     def attach(self, slots: Slots) -> None:
         """Set where the results go."""
@@ -172,9 +176,11 @@ class LocalRows:
         if job.frames is not self._frames_set:
             self._set_frames(job.frames)
         sub_envs, resets, first, interrupts = self._sub_envs, job.resets, job.begun, self._interrupts
-        env_ids = job.env_ids[first : first + 1] if one else job.env_ids[first:]
+        env_ids = job.env_ids[first : first + self._few(job)] if one else job.env_ids[first:]
         actions = self._slots.actions.get_all(env_ids) if resets is None else ()
         interrupts.hold()
+        if resets is not None and not first:
+            announce([sub_envs[i] for i in job.env_ids], "reset", resets)
         for k, i in enumerate(env_ids):
             if interrupts.came():
                 interrupts.let_through()
@@ -191,6 +197,14 @@ class LocalRows:
                     raise
             else:
                 job.done.append(i)
+
+    def _few(self, job: _Job) -> int:
+        """How many of a job's next rows are run at once: one, or all up to the last of the same engine."""
+        left = [self._sub_envs[i] for i in job.env_ids[job.begun :]]
+        engine = left[0].engine if isinstance(left[0], EnginePart) else None
+        if engine is None:
+            return 1
+        return 1 + max(k for k, source in enumerate(left) if isinstance(source, EnginePart) and source.engine is engine)
 
     def _set_frames(self, frames: Mapping[int, Frames]) -> None:
         for i, sub_env in self._sub_envs.items():
@@ -218,6 +232,7 @@ class LocalRows:
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         """Request a method of ``SubEnv`` on each, with its arguments."""
+        announce([self._sub_envs[i] for i in env_ids], method, arguments)
         self._calls = deque((method, i, args) for i, args in zip(env_ids, arguments, strict=True))
         self._values, self._failures = {}, []
 

@@ -13,23 +13,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-
-from gymnasium.vector import AutoresetMode
+from typing import Any, ClassVar
 
 from vecwrap.backends.ray_actor import Reply, host_class, unpack
 from vecwrap.backends.ray_cluster import Cluster, Request, check_address, refuse_without_ray, share_out_over
-from vecwrap.backends.workers.asking import AnyWorker, Expected, WorkerBackend, check_limits
+from vecwrap.backends.workers.asking import AnyWorker, Expected, Workers, check_limits
 from vecwrap.backends.workers.launch import ONE_THREAD
 from vecwrap.backends.workers.messages import encode_for_worker
-from vecwrap.env.backend import Factory
-from vecwrap.env.row_tracking import LOOK
+from vecwrap.env.books import LOOK
 from vecwrap.errors import BackendError, PlanError, VecwrapError
-from vecwrap.rows.step_result import Autoreset, Frames, IntArray
+from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.sub_env import Takeover
+from vecwrap.sources.sub_env import Factory, Takeover
 
 _PATIENCE = 10.0  # seconds that an actor may wait for resources before a warning names them
 _TIME_FOR_A_WORD = 30.0  # seconds for an idle actor to respond
@@ -98,11 +95,10 @@ def _fetch_one(ray: Any, reference: Any) -> Any:
         return error
 
 
-class RayBackend(WorkerBackend[ActorLink]):
+class Ray(Workers[ActorLink]):
     """Sub-environments in the actors of a Ray cluster; each actor holds several, and may be on another machine.
 
     Args:
-        factories: one callable per sub-environment; they are sent by value (cloudpickle).
         workers: how many actors; None means as many as the cluster has CPUs for.
         envs_per_worker: how many sub-environments per actor, instead of ``workers``.
         address: None (the cluster that this process is connected to, else that of ``RAY_ADDRESS``, else a new one),
@@ -120,8 +116,6 @@ class RayBackend(WorkerBackend[ActorLink]):
             longer is killed, and ``on_failure`` applies. None waits forever.
         reset_timeout: the same for its share of a reset.
         start_timeout: the same for its start, including the creation of its environments and the wait for resources.
-        autoreset, copy, batch_size, start_index, seed, debug: as every backend.
-        on_failure, max_restarts, restart_window, restart_backoff: as every backend: see `dummy`.
 
     Raises:
         PlanError: an option that does not fit, or Ray is not installed.
@@ -138,10 +132,11 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     name: ClassVar[str] = "ray"
     noun: ClassVar[str] = "actor"
+    at_exit = 1.0, False
+    of_its_process: ClassVar[str] = "and its actors answer only that process"
 
     def __init__(
         self,
-        factories: Sequence[Factory],
         *,
         workers: int | None = None,
         envs_per_worker: int | None = None,
@@ -156,16 +151,6 @@ class RayBackend(WorkerBackend[ActorLink]):
         step_timeout: float | None = None,
         reset_timeout: float | None = None,
         start_timeout: float | None = None,
-        autoreset: Autoreset | AutoresetMode | str = Autoreset.SAME_STEP,
-        copy: bool = True,
-        batch_size: int | None = None,
-        start_index: int = 0,
-        seed: int | None = None,
-        debug: bool = False,
-        on_failure: Literal["raise", "restart"] = "raise",
-        max_restarts: int | None = 10,
-        restart_window: float | None = 60.0,
-        restart_backoff: float = 1.0,
     ) -> None:
         limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
         given = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "placement": placement}
@@ -175,38 +160,26 @@ class RayBackend(WorkerBackend[ActorLink]):
         self._asked_for = workers, envs_per_worker
         self._place = address, connect_timeout, init or {}
         self._cluster: Cluster | None = None
-        super().__init__(
-            factories,
-            limits=limits,
-            autoreset=autoreset,
-            copy=copy,
-            batch_size=batch_size,
-            start_index=start_index,
-            seed=seed,
-            debug=debug,
-            on_failure=on_failure,
-            max_restarts=max_restarts,
-            restart_window=restart_window,
-            restart_backoff=restart_backoff,
-        )
+        super().__init__(limits)
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
         """Raise PlanError for invalid options, or if ray is not installed, before anything is started."""
         refuse_without_ray()
-        WorkerBackend.check_options(options)
+        Workers.check_options(options)
         check_address(options.get("address"))
         check_limits({"connect_timeout": options.get("connect_timeout")})
         Request.of(options)
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
-    def _start(self, factories: Sequence[Factory]) -> Description:
+    def start(self, factories: Sequence[Factory]) -> Description:
+        self._factories = list(factories)
         self._cluster = Cluster(*self._place)
         self._ray = self._cluster.ray
         self._host = self._ray.remote(host_class())
         nodes = self._cluster.nodes()
-        self._shares = share_out_over(self.num_envs, *self._asked_for, nodes, self._request.needs["CPU"])
+        self._shares = share_out_over(len(factories), *self._asked_for, nodes, self._request.needs["CPU"])
         self._request.refuse_no_room(len(self._shares), nodes)
         self.workers = len(self._shares)
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
@@ -214,7 +187,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         for actor in self._workers:
             self._start_anew(actor, None)
         first = self._await_made()
-        self.slots = Slots(self.num_envs, first.observation_space, first.action_space)
+        self.books.slots = Slots(len(factories), first.observation_space, first.action_space)
         self._attaching = True
         return first
 
@@ -233,29 +206,29 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def _tell_frames(self, wanted: Sequence[Frames]) -> None:
+    def frames(self, wanted: Sequence[Frames]) -> None:
         for actor in self._workers:
             if actor.is_up():  # a new one takes them over
                 actor.news.append(("frames", [wanted[i] for i in actor.env_ids]))
 
-    def _poll(self, deadline: float | None) -> None:
+    def poll(self, deadline: float | None) -> None:
         self._refuse_broken()
-        arrived = len(self._ready) + len(self._failed)
-        if self._due or self._torn:
-            self._make_due_anew()
-        if len(self._ready) + len(self._failed) == arrived:
+        books, arrived = self.books, self.books.num_arrived
+        if books.due or self._torn:
+            books.make_due_anew()
+        if books.num_arrived == arrived:
             self._pump(deadline)
 
-    def _notice_losses(self, env_ids: IntArray) -> None:
+    def notice_losses(self, env_ids: IntArray) -> None:
         """Call the idle actors of these rows: Ray reports an actor's death only in reply to a call."""
         idle = [actor for actor, _ in self._by_worker(env_ids) if actor.is_up() and not actor.owes()]
         if not idle:
             return
         asked = {actor.handle.answer.remote(_NO_MESSAGES): actor for actor in idle}
-        self._interrupts.let_through()
+        self.books.interrupts.let_through()
         arrived, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_TIME_FOR_A_WORD)
-        self._interrupts.hold()
-        self._refuse_closed_meanwhile()
+        self.books.interrupts.hold()
+        self.books.refuse_closed_meanwhile()
         for reference, word in zip(arrived, fetch(self._ray, arrived), strict=True):
             if isinstance(word, self._ray.exceptions.RayError):
                 self._lose_worker(asked[reference], word)
@@ -276,19 +249,19 @@ class RayBackend(WorkerBackend[ActorLink]):
         while True:
             self._refuse_broken()
             now = time.monotonic()
-            until = [now + LOOK, *self._due.values(), *(actor.deadline for actor in self._workers)]
+            until = [now + LOOK, *self.books.due.values(), *(actor.deadline for actor in self._workers)]
             if deadline is not None:
                 until.append(deadline)
             seconds = max(0.0, min(until) - now)
             owed = {reference: actor for actor in self._workers for reference in actor.calls}
             arrived: list[Any] = []
             if owed:  # all of them, to wake up only once, unless some of them will do
-                most = len(owed) if self.batch_size is None else 1
+                most = len(owed) if self.books.batch_size is None else 1
                 arrived, _ = self._ray.wait(list(owed), num_returns=most, timeout=seconds)
             else:
                 time.sleep(seconds)
             self._excuse(time.monotonic() - now - seconds)
-            self._refuse_closed_meanwhile()
+            self.books.refuse_closed_meanwhile()
             for reference, reply in zip(arrived, fetch(self._ray, arrived), strict=True):
                 if reference in owed[reference].calls:  # it has not been lost a moment ago
                     self._take_in(owed[reference], reference, reply)
@@ -307,12 +280,12 @@ class RayBackend(WorkerBackend[ActorLink]):
         return not self._ray.wait([next(iter(actor.calls))], timeout=0, fetch_local=False)[0]
 
     def _take_in(self, actor: ActorLink, reference: Any, reply: Any) -> None:
-        self._interrupts.hold()  # until the next wait
+        self.books.interrupts.hold()  # until the next wait
         exceptions = self._ray.exceptions
         if isinstance(reply, exceptions.RuntimeEnvSetupError):  # it would fail again the next time
             why = f"its runtime_env could not be set up, and the environment cannot continue\nRay says: {reply}"
-            self._broken = self._error_of(actor, f"{actor}: {why}")
-            raise self._broken from reply
+            self.books.broken = self._error_of(actor, f"{actor}: {why}")
+            raise self.books.broken from reply
         if isinstance(reply, exceptions.RayError):
             self._lose_worker(actor, reply)
             return
@@ -336,8 +309,8 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     def _refuse_broken(self) -> None:
         cluster = self._cluster
-        if self._broken is None and cluster is not None and not cluster.is_there() and not self.closed:
-            self._broken = BackendError(
+        if self.books.broken is None and cluster is not None and not cluster.is_there() and not self.books.closed:
+            self.books.broken = BackendError(
                 "ray.shutdown() has ended this process's connection to the Ray cluster, and its actors; close() still "
                 "works; build the environment again to continue"
             )
@@ -353,8 +326,8 @@ class RayBackend(WorkerBackend[ActorLink]):
         if missing is not None:
             remedy = "install it there, or let Ray do it: runtime_env={'pip': [...]}"
             why = f"node {address} has no package {missing}, which {actor} needs; {remedy}"
-            self._broken = self._error_of(actor, why)
-            raise self._broken
+            self.books.broken = self._error_of(actor, why)
+            raise self.books.broken
         return Reply(data)
 
     def _take_in_failed_start(self, actor: ActorLink, failure: Failure) -> None:
@@ -421,8 +394,8 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def _stop(self, timeout: float, terminate: bool) -> None:
-        if os.getpid() != self._owner or self._cluster is None:
+    def stop(self, timeout: float, terminate: bool) -> None:
+        if self.books.forked or self._cluster is None:
             return
         actors, cluster = self._workers, self._cluster
         if cluster.is_there():
@@ -436,12 +409,9 @@ class RayBackend(WorkerBackend[ActorLink]):
             self._await_end(actors, min(timeout, _TIME_TO_END))
         self._workers, self._cluster = [], None
         cluster.leave()
-        if hasattr(self, "slots"):
-            del self.slots
-            self._latest = None
-
-    def _close_at_exit(self) -> None:
-        self._close(1.0, terminate=False)
+        if hasattr(self.books, "slots"):
+            del self.books.slots
+            self.books.latest = None
 
 
 def _signal(actor: ActorLink, number: int) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from vecwrap.backends.workers.process import ProcessBackend
+from vecwrap.backends.workers.process import Processes
 
 
-class ShmemBackend(ProcessBackend):
+class Shmem(Processes):
     """Sub-environments in worker processes that write into memory shared with the parent.
 
     Every Gymnasium space of fixed size is shared (Box, Discrete, MultiBinary, MultiDiscrete, Text by its maximum
@@ -17,7 +17,8 @@ class ShmemBackend(ProcessBackend):
     process steps a share of the sub-environments instead of only waiting.
 
     >>> import gymnasium
-    >>> with ShmemBackend([lambda: gymnasium.make("CartPole-v1")] * 2, workers=2) as env:
+    >>> from vecwrap.env.backend import Backend
+    >>> with Backend(Shmem(workers=2), [lambda: gymnasium.make("CartPole-v1")] * 2) as env:
     ...     observations, infos = env.reset(seed=1)
     ...     env.num_workers
     2

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from vecwrap.backends.workers.process import ProcessBackend
+from vecwrap.backends.workers.process import Processes
 
 
-class SubprocessBackend(ProcessBackend):
+class Subprocess(Processes):
     """Sub-environments in worker processes; everything is pickled through a pipe, one message per worker and step.
 
     Slower than shmem, but nothing is shared: use it for comparison if you suspect a problem with shared memory.
 
     >>> import gymnasium
-    >>> with SubprocessBackend([lambda: gymnasium.make("CartPole-v1")] * 2, workers=1) as env:
+    >>> from vecwrap.env.backend import Backend
+    >>> with Backend(Subprocess(workers=1), [lambda: gymnasium.make("CartPole-v1")] * 2) as env:
     ...     observations, infos = env.reset(seed=1)
     ...     env.num_workers
     1

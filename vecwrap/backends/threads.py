@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import threading
 import time
 import warnings
@@ -13,24 +12,21 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, ClassVar, Literal
-
-from gymnasium.vector import AutoresetMode
+from typing import Any, ClassVar
 
 from vecwrap.backends.local import LocalRows
 from vecwrap.backends.workers.asking import share_out
-from vecwrap.env.backend import Backend, Factory
-from vecwrap.env.row_tracking import LOOK
-from vecwrap.errors import BackendError
-from vecwrap.rows.batch import Batch
-from vecwrap.rows.step_result import Autoreset, Frames, IntArray
+from vecwrap.env.books import LOOK
+from vecwrap.env.runner import Runner
+from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, of_all
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.sub_env import Takeover
+from vecwrap.sources.parts import together
+from vecwrap.sources.sub_env import Factory, Takeover
 
 
-class ThreadsBackend(Backend):
+class Threads(Runner):
     """Sub-environments in threads of this process; each thread makes, steps and closes its own.
 
     Quicker than `dummy` where a step releases Python's lock (MuJoCo, ale-py, sockets), or on a Python without one.
@@ -38,14 +34,11 @@ class ThreadsBackend(Backend):
     Environments must not share anything that is not safe among threads.
 
     Args:
-        factories: one callable per sub-environment.
         workers: how many threads; None means one per usable core.
-        autoreset, copy, batch_size, start_index, seed, debug: as every backend.
-        on_failure: as every backend; ``"restart"`` recreates a sub-environment that raises.
-        max_restarts, restart_window, restart_backoff: as every backend: see `dummy`.
 
     >>> import gymnasium
-    >>> with ThreadsBackend([lambda: gymnasium.make("CartPole-v1")] * 4, workers=2) as env:
+    >>> from vecwrap.env.backend import Backend
+    >>> with Backend(Threads(workers=2), [lambda: gymnasium.make("CartPole-v1")] * 4) as env:
     ...     observations, infos = env.reset(seed=1)
     >>> observations.shape
     (4, 4)
@@ -53,52 +46,27 @@ class ThreadsBackend(Backend):
 
     name: ClassVar[str] = "threads"
 
-    def __init__(
-        self,
-        factories: Sequence[Factory],
-        *,
-        workers: int | None = None,
-        autoreset: Autoreset | AutoresetMode | str = Autoreset.SAME_STEP,
-        copy: bool = True,
-        batch_size: int | None = None,
-        start_index: int = 0,
-        seed: int | None = None,
-        debug: bool = False,
-        on_failure: Literal["raise", "restart"] = "raise",
-        max_restarts: int | None = 10,
-        restart_window: float | None = 60.0,
-        restart_backoff: float = 1.0,
-    ) -> None:
-        self._shares = share_out(len(factories), workers, None) if factories else []
-        self._owner = os.getpid()
+    of_its_process: ClassVar[str] = "whose threads a forked process does not have"
+
+    def __init__(self, workers: int | None = None) -> None:
+        self._wanted = workers
         self._threads: list[_Share] = []
         self._given = 0  # rows that threads have been asked for, and have not brought yet
-        super().__init__(
-            factories,
-            autoreset=autoreset,
-            copy=copy,
-            batch_size=batch_size,
-            start_index=start_index,
-            seed=seed,
-            debug=debug,
-            on_failure=on_failure,
-            max_restarts=max_restarts,
-            restart_window=restart_window,
-            restart_backoff=restart_backoff,
-        )
 
-    def _start(self, factories: Sequence[Factory]) -> Description:
+    def start(self, factories: Sequence[Factory]) -> Description:
+        books = self.books
         self._home = _Home()
         descriptions: dict[int, Description] = {}
-        for share in self._shares:  # one after the other: what a constructor imports and counts is as on dummy
-            local = LocalRows(share, factories[share[0] : share[-1] + 1], self._interrupts)
-            thread = _Share(local, share, self._home, each=self.batch_size is not None)
+        shares = share_out(len(factories), self._wanted, None, together=together(factories))
+        for share in shares:  # one after the other: what a constructor imports and counts is as on dummy
+            local = LocalRows(share, factories[share[0] : share[-1] + 1], books.interrupts)
+            thread = _Share(local, share, self._home, each=books.batch_size is not None)
             self._threads.append(thread)
-            descriptions |= thread.call(partial(local.make, self.autoreset, debug=self.debug)).result()
+            descriptions |= thread.call(partial(local.make, books.autoreset, debug=books.debug)).result()
         first = of_all(sorted(descriptions.items()))
-        self.slots = Slots(self.num_envs, first.observation_space, first.action_space)
+        books.slots = Slots(books.num_rows, first.observation_space, first.action_space)
         for thread in self._threads:
-            thread.local.attach(self.slots)
+            thread.local.attach(books.slots)
         return first
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -108,82 +76,82 @@ class ThreadsBackend(Backend):
         each = [(thread, [i for i in ids if i in thread.env_ids]) for thread in self._threads]
         return [(thread, own) for thread, own in each if own]
 
-    def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
-        self._interrupts.hold()  # until all is sent
-        self.slots.actions.fill(self.rows(env_ids), actions)
+    def send(self, env_ids: IntArray) -> None:
         for thread, ids in self._by_thread(env_ids.tolist()):
             thread.ask(partial(thread.local.step, ids))
             self._given += len(ids)
 
-    def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        self._interrupts.hold()
+    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        self.books.interrupts.hold()  # until all is sent, also amid a wait
         seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
         for thread, ids in self._by_thread(seed_of):
             own = [seed_of[i] for i in ids]
             thread.ask(partial(thread.local.reset, ids, own, options))
             self._given += len(ids)
 
-    def _tell_frames(self, wanted: Sequence[Frames]) -> None:
+    def frames(self, wanted: Sequence[Frames]) -> None:
         for thread in self._threads:
             thread.ask(partial(thread.local.tell_frames, wanted))
 
-    def _poll(self, deadline: float | None) -> None:
-        lost = bool(self._due)
-        due = self._make_due_anew()
+    def poll(self, deadline: float | None) -> None:
+        books = self.books
+        lost = bool(books.due)
+        due = books.make_due_anew()
         until = [time.monotonic() + LOOK, *(when for when in (deadline, due) if when is not None)]
         if self._given:
             came = self._home.wait(min(until))
         elif due is not None:
-            self._rest_until(min(until))
+            books.rest_until(min(until))
             came = False
         elif lost:
             return
         else:
-            raise self._never_home()
+            raise books.never_home()
         if not came:
-            self._refuse_closed_meanwhile()
+            books.refuse_closed_meanwhile()
             if deadline is not None and time.monotonic() >= deadline:
-                raise self._too_early()
+                raise books.too_early()
             return
-        self._interrupts.hold()  # until what has come is recorded
+        books.interrupts.hold()  # until what has come is recorded
         while (rows := self._home.take()) is not None:
             self._given -= len(rows[0]) + len(rows[1])
-            self._arrived(*rows)
+            books.arrived(*rows)
 
-    def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
+    def recreate(self, takeovers: dict[int, Takeover]) -> None:
         for thread, ids in self._by_thread(takeovers):
             own = {i: takeovers[i] for i in ids}
             for failure in thread.call(partial(thread.local.make_anew, own)).result():
-                self._not_made(failure)
+                self.books.not_made(failure)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+    def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         arguments_of = dict(zip(env_ids, arguments, strict=True))
         self._calls = []
         for thread, ids in self._by_thread(env_ids):
             own = [arguments_of[i] for i in ids]
             self._calls.append(thread.call(partial(_answered, thread.local, method, ids, own)))
 
-    def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
+    def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
         values: dict[int, Any] = {}
         failures: list[Failure] = []
         for call in self._calls:
             try:
                 answered, failed = call.result(_seconds(deadline))
             except TimeoutError:
-                raise self._too_early() from None
+                raise self.books.too_early() from None
             values |= answered
             failures += failed
         return values, failures
 
-    def _envs_here(self) -> list[Any]:
-        return [sub_env.env for thread in self._threads for sub_env in thread.local.sub_envs]
+    def envs(self) -> list[Any] | None:
+        shares = [thread.local.envs for thread in self._threads]
+        return None if None in shares else [env for share in shares for env in share or ()]
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def _stop(self, timeout: float, terminate: bool) -> None:
-        if os.getpid() != self._owner:
+    def stop(self, timeout: float, terminate: bool) -> None:
+        if self.books.forked:
             return  # in a forked process, which has no copies of the threads
         threads, self._threads = self._threads, []
         ends = [(thread, thread.end()) for thread in threads]
@@ -207,18 +175,12 @@ class ThreadsBackend(Backend):
         if errors:
             raise errors[0]
 
-    def _refuse_closed(self, name: str) -> None:
-        super()._refuse_closed(name)
-        if os.getpid() != self._owner:
-            raise BackendError(
-                f"{name}: this environment was built in process {self._owner}, whose threads a forked process does not "
-                f"have; build one in this process ({os.getpid()})"
-            )
-
 
 def _answered(local: LocalRows, *asked: Any) -> tuple[dict[int, Any], list[Failure]]:
     local.ask(*asked)
-    return local.answers()
+    while True:
+        with contextlib.suppress(BaseException):  # an interrupt of the environment's own: kept as its failure
+            return local.answers()
 
 
 def _seconds(deadline: float | None) -> float | None:
@@ -249,7 +211,11 @@ class _Home:
 
     def take(self) -> tuple[list[int], list[Failure]] | None:
         """Return what came first."""
-        return self._came.popleft() if self._came else None
+        if not self._came:
+            return None
+        with contextlib.suppress(Empty):  # what rang for it, so that rings do not pile up
+            self._bell.get_nowait()
+        return self._came.popleft()
 
 
 class _Share:

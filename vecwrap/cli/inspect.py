@@ -14,13 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from vecwrap.cli.output import print_json
+from vecwrap.env.backend import Backend
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, did_you_mean, printable_lines
 from vecwrap.pipeline.check import OF_STREAMS, REFUSALS, Finding, check, not_read, refuse_unknown
 from vecwrap.pipeline.files import is_file, names_file
 from vecwrap.pipeline.layers import at_end
 from vecwrap.pipeline.places import Source
-from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.plan import plan, signature_of
 from vecwrap.pipeline.registry import NameTable, backends, wrappers
 from vecwrap.pipeline.rules import RULES
 from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, details, in_words, section, summary
@@ -277,13 +278,17 @@ def _row(table: NameTable, name: str, without: tuple[str, ...]) -> Row:
         owner = table.entry(name).owner
     except SpecError as error:  # an extra that is not installed, or a name that two packages claim
         return Row(name, "", str(error), (), {}, "", any_name=True, any_position=True)
-    signature = Signature.of(target, skip=0 if isinstance(target, Preset) else 1)
+    help_of = argument_help(target)
+    if table is backends:
+        signature, help_of = signature_of(target), {**argument_help(Backend), **help_of}
+    else:
+        signature = Signature.of(target, skip=0 if isinstance(target, Preset) else 1)
     return Row(
         name,
         _where(target),
         _plain(summary(target)),
         tuple(p for p in signature.parameters if p.name not in without),
-        argument_help(target),
+        help_of,
         owner,
         _layers(target, signature),
         signature.any_name,

@@ -30,10 +30,10 @@ class ActionMasks:
     def has_method(self) -> bool:
         """Whether every sub-environment has the method; asked once."""
         if self._has_method is None:
-            root, n = self._env._root, self._env.num_envs
-            root._refuse_pending(METHOD)
+            core, n = self._env._core, self._env.num_envs
+            self._env._face.refuse_pending(METHOD)
             try:
-                self._has_method = all(root._call_now("has_attr", [(METHOD,)] * n, range(n)))
+                self._has_method = all(core.calls.now("has_attr", [(METHOD,)] * n, range(n)))
             except ArgumentError:  # an engine whose sub-environments cannot be reached
                 self._has_method = False
         return self._has_method
@@ -55,8 +55,8 @@ class ActionMasks:
         Raises:
             ArgumentError: a mask of the wrong form, or some of the rows have none.
         """
-        root = self._env._root
-        seen = observations if root.is_engine else root.slots.observations.batch()  # before any layer of the vector
+        core = self._env._core
+        seen = observations if core.is_engine else core.slots.observations.batch()  # before any layer of the vector
         if not len(rows):
             return np.ones((self._env.num_envs, self._size()), np.bool_)
         if MEMBER in infos:
@@ -70,7 +70,7 @@ class ActionMasks:
         elif isinstance(seen, dict) and MEMBER in seen:
             given = [row_of({MEMBER: seen[MEMBER]}, i)[MEMBER] for i in rows]
         elif self.has_method:
-            some = None if root.is_engine or len(rows) == self._env.num_envs else rows.tolist()
+            some = None if core.is_engine or len(rows) == self._env.num_envs else rows.tolist()
             answers = self._env.call(METHOD, indices=some)
             given = [answers[i] for i in rows] if some is None else list(answers)
         else:

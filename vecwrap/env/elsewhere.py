@@ -1,6 +1,8 @@
 """What attributes of other libraries' vector environments are called here."""
 
-from typing import Any
+from typing import Any, NoReturn
+
+from gymnasium.vector import VectorWrapper
 
 from vecwrap.errors import ArgumentError
 
@@ -34,3 +36,35 @@ def refuse_mode(mode: Any) -> None:
         raise ArgumentError(
             f"render: expected no argument, got {mode!r}; give build(..., render_mode={mode!r}) instead"
         )
+
+
+def refuse_render_mode(name: str, mode: str | None, needed: str | None) -> None:
+    """Refuse to render without a mode, or in another than the needed one."""
+    if mode is None and needed is None:
+        raise ArgumentError(
+            f'{name}: built without a render mode; expected for example build(..., render_mode="rgb_array")'
+        )
+    if needed is not None and mode != needed:
+        raise ArgumentError(f'{name}: expected an environment built with render_mode="{needed}", got {mode!r}')
+
+
+def refuse_copy(env: object) -> NoReturn:
+    """Refuse to copy or pickle an environment: a copy would share the sub-environments, or have none."""
+    raise TypeError(
+        f"{env!r} cannot be copied or sent to another process, because its sub-environments cannot. Build another "
+        "one where it is needed, with vecwrap.build(env.pipeline); load_state_dict(env.state_dict()) makes it "
+        "continue from this one's state, and stats= gives it the running statistics"
+    )
+
+
+def what_came(env: Any) -> str:
+    """Describe, for an error, what was given instead of a vecwrap environment, and the remedy."""
+    name = type(env).__name__
+    if hasattr(env, "vecwrap_env"):
+        return f"{name}; the vecwrap environment inside to_sb3's result is its vecwrap_env"
+    inner, steps = env, ""
+    while isinstance(inner, VectorWrapper):
+        inner, steps = inner.env, f"{steps}.env"
+    if hasattr(type(inner), "share_statistics"):  # a VecEnv
+        return f"{name}, a Gymnasium wrapper around one; pass the environment itself, its {steps}"
+    return f"{name}; vecwrap.build makes one, and vecwrap.wrap turns any gymnasium.vector.VectorEnv into one"

@@ -1,8 +1,8 @@
 """The common case of a step on one screen: all rows at once, in one call, and nothing special about any of them.
 
 Everything else takes the general path: a step in two halves, some of the rows, resets, restarts, frames that are asked
-for, a stopwatch. The backend's ``in_line`` is the one word that says which: whoever starts or changes something takes
-it away, and the end of a general call gives it back. From ``_begin_line`` on, the step is a pending call of the general
+for, a stopwatch. The books' ``in_line`` is the one word that says which: whoever starts or changes something takes
+it away, and the end of a general call gives it back. From ``begin_line`` on, the step is a pending call of the general
 path too, which goes on with it if it turns out to be special: a row raises, an interrupt comes.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from vecwrap.env.books import Books
 from vecwrap.rows.columns import ARRAY_SPACES, the_one
 from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.rows.step_result import StepResult
@@ -48,30 +49,33 @@ class Line:
         self._upwards = upwards
         self._outermost = outermost
 
-    def step(self, env: Any, root: Any, actions: np.ndarray[Any, Any]) -> StepResult | None:
+    def step(self, env: Any, books: Books, pending: Any, actions: np.ndarray[Any, Any]) -> StepResult | None:
         """Take the step with actions of ``dtype`` and ``shape``; None if the general path has to end it."""
         if self._outermost[0]:
             actions = _changed(env, actions)
         for layer in self._downwards:
             actions = _changed(layer, actions)
-        root._interrupts.hold()
-        root._begin_line()
+        books.interrupts.hold()
+        pending.call = "step"
+        books.begin_line()
         try:
-            if not root._step_rows_in_line(actions):
+            if not books.runner.step_whole(actions):
                 return None
-            step: StepResult = root._collect_line()
+            step = books.collect_line()
             for layer in self._upwards:
                 layer.on_step(step)
             if self._outermost[1]:
                 env.on_step(step)
         except BaseException:
-            root._leave_line()
+            books.leave_line()
+            if not books.out:
+                pending.call = None
             raise
         return step
 
 
 def _changed(layer: Any, actions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    below: Any = layer.on_actions(actions, layer._root.all_ids)
+    below: Any = layer.on_actions(actions, layer._core.books.all_ids)
     inner = layer.env.single_action_space
     if below is not actions or inner is not layer.single_action_space:
         below = conform_actions(inner, below, layer.num_envs, f"{type(layer).__name__}.on_actions")

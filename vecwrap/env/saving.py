@@ -12,23 +12,21 @@ import stat
 import warnings
 import zipfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
+from vecwrap.env.core import Core
+from vecwrap.env.face import Face
 from vecwrap.env.state_form import refuse_state
 from vecwrap.errors import CheckpointError, PlanError, SubEnvError, VecwrapError, paths_looked_at, text_of
-from vecwrap.rows.batch import copy, object_array
+from vecwrap.rows.batch import object_array
 from vecwrap.rows.saved import fitting, same_data
 from vecwrap.rows.statistics import RunningStatistics
-
-if TYPE_CHECKING:
-    from vecwrap.env.vec_env import VecEnv
-    from vecwrap.env.wrapper import VecEnvWrapper
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
@@ -80,6 +78,33 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
             growing.unlink()
 
 
+class Layer(Protocol):
+    """What is saved of a wrapper."""
+
+    training: bool
+    single_observation_space: gymnasium.Space[Any]
+
+    def layer_state(self) -> dict[str, Any]: ...
+    def load_layer_state(self, state: dict[str, Any]) -> None: ...
+    def _refuse_state(self, state: dict[str, Any]) -> None: ...
+    def layer_statistics(self) -> dict[str, RunningStatistics]: ...
+    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None: ...
+
+
+class Chain(Protocol):
+    """What is saved of an environment, a ``VecEnv``."""
+
+    num_envs: int
+    single_observation_space: gymnasium.Space[Any]
+    pipeline: Any
+    _core: Core
+    _face: Face
+    _saved_to: Mapping[str, bool]
+
+    @property
+    def layers(self) -> Sequence[Any]: ...
+
+
 FORMAT = 1
 LIMIT = "VECWRAP_MAX_STATE_BYTES"
 """The environment variable with the most bytes that a saved state may take in memory if its file is smaller."""
@@ -88,23 +113,45 @@ _MOST_DEPTH = 100
 _STRUCTURE = "structure"
 
 
-def state_dict(env: VecEnv) -> dict[str, Any]:
+def state_dict(env: Chain) -> dict[str, Any]:
     """Return the state of every layer and, if they support it, of the sub-environments."""
-    root = env._root
-    root._refuse_pending("state_dict")
-    sub_envs, reason = root._sub_env_states()
+    core, face = env._core, env._face
+    face.refuse_pending("state_dict")
+    sub_envs, reason = core.sub_env_states()
     return {
         **statistics_dict(env),
         "layers": [layer.layer_state() for layer in _wrappers(env)],
         "training": [layer.training for layer in _wrappers(env)],
         "sub_envs": sub_envs,
         "sub_envs_missing": reason,
-        "shown": env._all_observations() if sub_envs is not None else None,
-        "build_seed": root._build_seed,
+        "shown": face.shown.all() if sub_envs is not None else None,
+        "build_seed": face.pending.seed,
     }
 
 
-def statistics_dict(env: VecEnv) -> dict[str, Any]:
+def save(env: Chain, path: str | os.PathLike[str]) -> bool:
+    """Write the state of an environment, as ``VecEnv.save`` says."""
+    folder = str(Path(path).absolute().parent)
+    try:
+        if folder not in env._saved_to:  # one that has disappeared is not recreated, maybe on another disk
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        write_state(path, state_dict(env))
+    except OSError as error:
+        if folder not in env._saved_to:
+            raise
+        if env._saved_to[folder]:
+            warnings.warn(
+                f"save: {path} can no longer be written ({error}); the run continues, and the last file is kept",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        env._saved_to = {**env._saved_to, folder: False}
+        return False
+    env._saved_to = {**env._saved_to, folder: True}
+    return True
+
+
+def statistics_dict(env: Chain) -> dict[str, Any]:
     """Return only the running statistics, for ``share_statistics``; the backend may have failed or been closed."""
     return {
         "format": FORMAT,
@@ -117,10 +164,10 @@ def statistics_dict(env: VecEnv) -> dict[str, Any]:
     }
 
 
-def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
+def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
     """Restore a state of the same chain from ``state_dict``."""
-    root = env._root
-    root._refuse_pending("load_state_dict")
+    core, face = env._core, env._face
+    face.refuse_pending("load_state_dict")
     if not isinstance(state, dict):
         raise CheckpointError(f"expected what state_dict gave, got {type(state).__name__}; load reads a file")
     if not same_data(state.get("format"), FORMAT):
@@ -136,33 +183,35 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
         for key in expected:
             if not same_data(chain.get(key), expected[key]):
                 raise CheckpointError(_difference(key, chain.get(key), expected[key]))
-        space, conform = env.single_observation_space, root.slots.observations.conform
-        refuse_state(state, len(_wrappers(env)), env.num_envs, space, conform)
+        space, conform = env.single_observation_space, core.slots.observations.conform
+        refuse_state(state, len(_wrappers(env)), env.num_envs, core.num_envs, space, conform)
     for layer, layer_state in zip(_wrappers(env), state["layers"], strict=True):
         with _taken_in_by(type(layer).__name__):
             layer._refuse_state(fitting(layer_state, {}, "its state"))
-    interrupts = root._interrupts
+    interrupts = core.books.interrupts
     try:
         with _layers_as_before(_wrappers(env)) as load:
             with interrupts:
                 interrupts.hold()  # load all layers, or none
                 load(state["layers"], state["training"])
-            root._load_sub_env_states(state["sub_envs"])
+            core.load_sub_env_states(state["sub_envs"])
         if state["sub_envs"] is not None:  # an environment to be reset after the load needs its own seed
-            root._build_seed = state.get("build_seed")
-            env._shown = copy(state["shown"])
+            face.pending.seed = state.get("build_seed")
+            face.shown.load(state["shown"])
         elif state.get("build_seed") is None:  # it was used, and schedules have started
-            root._leave_seed_to_schedules()
+            core.leave_seed_to_schedules()
     except (CheckpointError, PlanError):  # everything is as it was
+        if core.books.endings.ended.all():  # or the sub-environments could not be put back, but their layers could
+            core.load_sub_env_states(None)
         raise
     except BaseException:
-        root._load_sub_env_states(None)  # a partially loaded environment must not be stepped
+        core.load_sub_env_states(None)  # a partially loaded environment must not be stepped
         raise
 
 
 @contextlib.contextmanager
 def _layers_as_before(
-    layers: Sequence[VecEnvWrapper],
+    layers: Sequence[Layer],
 ) -> Iterator[Callable[[Sequence[dict[str, Any]], Sequence[bool]], None]]:
     """Give what loads all layers; if one refuses, or what follows fails, restore those that were loaded."""
     before = [(layer, layer.layer_state(), layer.layer_statistics(), layer.training) for layer in layers]
@@ -204,7 +253,7 @@ def _taken_in_by(name: str) -> Iterator[None]:
         ) from error
 
 
-def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> None:
+def share_statistics(env: Chain, source: Chain | str | os.PathLike[str]) -> None:
     """Let every normalising layer of a chain use the statistics of another chain, or start from those of a saved one.
 
     Layers are matched by class, from the outermost in; layers without statistics may differ. If the source normalises
@@ -261,18 +310,17 @@ def _saved_statistics(path: str | os.PathLike[str]) -> list[tuple[str, dict[str,
     return saved
 
 
-def _wrappers(env: VecEnv) -> tuple[VecEnvWrapper, ...]:
+def _wrappers(env: Chain) -> tuple[Layer, ...]:
     return env.layers[:-1]  # type: ignore[return-value]  # all but the backend
 
 
-def _chain_of(env: VecEnv) -> dict[str, Any]:
+def _chain_of(env: Chain) -> dict[str, Any]:
     """The properties that a saved chain and the one it is loaded into must share."""
-    root = env._root
-    pipeline = env.pipeline
+    core, pipeline = env._core, env.pipeline
     return {
-        "environment": root.env_id,
+        "environment": core.env_id,
         "n": env.num_envs,
-        "autoreset": root.autoreset.value,
+        "autoreset": core.autoreset.value,
         "layers": [type(layer).__name__ for layer in reversed(env.layers[:-1])],
         "pipeline": list(pipeline.layer_names) if pipeline is not None else None,
         "observations": [_in_short(layer.single_observation_space) for layer in reversed(env.layers)],

@@ -11,11 +11,13 @@ from vecwrap.rows.columns import make_column
 from vecwrap.rows.saved import fitting, fitting_list
 
 
-def refuse_state(state: dict[str, Any], count: int, num_envs: int, space: Any, conform: Callable[[Any], Any]) -> None:
+def refuse_state(
+    state: dict[str, Any], count: int, num_envs: int, num_sources: int, space: Any, conform: Callable[[Any], Any]
+) -> None:
     """Refuse a state with parts of another form than ``state_dict`` gives; each layer checks its own part.
 
-    ``count`` is the number of layers, ``space`` that of the observations shown; ``conform`` refuses observations of
-    sub-environments that do not fit.
+    ``count`` is the number of layers, ``space`` that of the ``num_envs`` observations shown; ``conform`` refuses
+    observations of sub-environments that do not fit.
     """
     fitting_list(state["layers"], count, "layers")
     for trains in fitting_list(state["training"], count, "training"):
@@ -25,7 +27,7 @@ def refuse_state(state: dict[str, Any], count: int, num_envs: int, space: Any, c
         return
     like = make_column(space, num_envs, np.zeros).batch()
     fitting(state["shown"], like, "shown")
-    for i, row in enumerate(fitting_list(state["sub_envs"], num_envs, "sub_envs")):
+    for i, row in enumerate(fitting_list(state["sub_envs"], num_sources, "sub_envs")):
         where = f"sub_envs[{i}]"
         _refuse_row(conform, row, where)
         if row["env"] is not None:

@@ -1,55 +1,49 @@
-"""The public interface, and the private row protocol below it.
+"""The public interface of every vector environment: what users call.
 
-Layers communicate in rows: ``_send`` passes actions down, ``_send_reset`` passes resets down, ``_receive`` returns a
-StepResult. Only the outermost environment, the one that the user calls, converts it to Gymnasium's five-tuple.
+How a call is carried out is in ``vecwrap.env.face``; what a chain has once, its backend's, is in ``vecwrap.env.core``.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.error import NoAsyncCallError
-from gymnasium.vector import AutoresetMode, VectorWrapper
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
-from vecwrap.env.elsewhere import missing, refuse_mode
+from vecwrap.env.core import Core, envs_of, find_layer, in_short
+from vecwrap.env.elsewhere import missing, refuse_copy, refuse_mode, refuse_render_mode, what_came
+from vecwrap.env.face import Face, FiveTuple, with_env_ids
+from vecwrap.env.given import normalizers_of, through
 from vecwrap.env.line import Line
 from vecwrap.env.picture import display_image
-from vecwrap.errors import ArgumentError, ResetNeededError, brief, shorten
-from vecwrap.rows import batch as batches
+from vecwrap.env.restarts import Health
+from vecwrap.env.row_protocol import Rows
+from vecwrap.errors import ArgumentError, brief, shorten
 from vecwrap.rows import gymnasium_form
-from vecwrap.rows.batch import Batch
-from vecwrap.rows.gymnasium_form import conform_actions, refuse_outside
-from vecwrap.rows.infos import OF_ENDS, make_room, scatter_columns
+from vecwrap.rows.infos import scatter_columns
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
-from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
+from vecwrap.rows.step_result import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from vecwrap.env.backend import Backend
-    from vecwrap.env.restarts import Health
-
 __all__ = ["FiveTuple", "VecEnv", "what_came"]
 
-FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
 Layer = TypeVar("Layer")
 
 
 class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """n sub-environments stepped together: a ``gymnasium.vector.VectorEnv`` with everything that vecwrap adds.
 
-    The common base of backends and layers: a backend derives from ``vecwrap.env.backend.Backend``, a layer from
+    The common base of the backend, ``vecwrap.env.backend.Backend``, and of layers, which derive from
     ``vecwrap.VecEnvWrapper``.
 
     Attributes:
@@ -103,7 +97,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     The chain:
 
     >>> [type(layer).__name__ for layer in env.layers], env.backend, env.num_workers, env.autoreset_mode.name
-    (['Monitor', 'NormalizeObs', 'NormalizeReward', 'DummyBackend'], 'dummy', 0, 'SAME_STEP')
+    (['Monitor', 'NormalizeObs', 'NormalizeReward', 'Backend'], 'dummy', 0, 'SAME_STEP')
+    >>> callable(env.rows.receive)  # the row protocol, for layers that number rows themselves
+    True
     >>> statistics = env.find(vecwrap.VecEnvWrapper).layer_statistics()  # of the outermost one
     >>> env.get_original_obs().shape, env.get_original_reward().shape, str(env.health())
     ((3, 3), (3,), '0 restarts, 0 lost episodes')
@@ -132,26 +128,15 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     _saved_to: Mapping[str, bool] = MappingProxyType({})  # by folder: whether the last write succeeded
     training: bool = True
 
-    _straight_line: Line | None = None
-    _root: Backend
-    _shown: Batch = None  # what the user was last shown, if the backend cannot provide it again
-    _shown_unchanged: bool = False  # whether the backend's own observations were shown while `_shown` was still None
-    _object_leaves: bool
-    _scalar_boxes: bool
+    _core: Core
+    _face: Face
 
-    # -- the private row protocol --------------------------------------------------------------------------------------
+    # -- the row protocol ----------------------------------------------------------------------------------------------
 
-    def _send(self, actions: Batch, env_ids: IntArray) -> None:
-        """Pass the actions of these rows, in the space's form, down; returns at once if the backend can."""
-        raise NotImplementedError
-
-    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Request resets of these rows."""
-        raise NotImplementedError
-
-    def _receive(self, count: int, timeout: float | None) -> StepResult:
-        """Return ``count`` rows as soon as they are ready."""
-        raise NotImplementedError
+    @property
+    def rows(self) -> Rows:
+        """The rows, as what is around this environment drives them; for layers alone."""
+        return self._face.rows
 
     def _new_line(self) -> Line:
         """Return the way of a whole step through the chain."""
@@ -176,12 +161,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: a mask or seeds of the wrong form.
             SubEnvError: a sub-environment raised.
         """
-        try:
+        with brief:
             self.reset_async(seed=seed, options=options)
             return self.reset_wait()
-        except Exception as error:
-            shorten(error)
-            raise
 
     def reset_async(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -189,13 +171,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Start a ``reset`` without waiting; ``reset_wait`` returns its result.
 
         Args:
-            seed: as ``reset``.
-            options: as ``reset``.
+            seed, options: as ``reset``.
         """
-        root = self._root
-        root._refuse_pending("reset_async")
-        env_ids, options = _split_mask(options, root)
-        self._dispatch_resets(seed, [(env_ids, options)])
+        face = self._face
+        face.refuse_pending("reset_async")
+        face.reset(seed, [face.masked(options)])
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for the result of ``reset_async``.
@@ -203,10 +183,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        step, (observations, *_, infos) = self._wait("reset", "reset_wait", timeout)
+        face = self._face
+        step, (observations, *_, infos) = face.wait("reset", "reset_wait", timeout)
         if len(step.env_ids) == self.num_envs:
             return observations, infos
-        return self._gymnasium_form(self._all_observations()), scatter_columns(infos, step.env_ids, self.num_envs)
+        return face.in_form(face.shown.all()), scatter_columns(infos, step.env_ids, self.num_envs)
 
     # -- step ----------------------------------------------------------------------------------------------------------
 
@@ -227,37 +208,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             SubEnvError: a sub-environment raised.
         """
         try:
-            return self._step_whole(actions)[1]
+            return self._face.step(self, actions)[1]
         except Exception as error:
             shorten(error)
             raise
-
-    def _step_whole(self, actions: Any) -> tuple[StepResult, FiveTuple]:
-        """Take a step; along the straight line of ``vecwrap.env.line`` if nothing is special."""
-        root = self._root
-        if root.in_line and self._straight_line is None:
-            self._straight_line = self._new_line()
-        line = self._straight_line
-        if not root.in_line or line is None or line.shape is None:
-            self.step_async(actions)
-            return self._wait("step", "step_wait", None)
-        if not (type(actions) is np.ndarray and actions.dtype is line.dtype and actions.shape == line.shape):
-            actions = conform_actions(self.single_action_space, actions, self.num_envs)
-        with root._interrupts:
-            try:
-                step = line.step(self, root, actions)
-                if step is not None:
-                    root._through = step, self._five_tuple(step)
-            except Exception as error:
-                root._refuse_closed_meanwhile(error)
-                raise
-        if step is None:
-            return self._wait("step", "step_wait", None)
-        if root._through is None:
-            return self._hand_out("step")
-        through, root._through, root._pending = root._through, None, None  # one line: an interrupt may come
-        root.in_line = root._is_ordinary()
-        return through
 
     def step_async(self, actions: Any) -> None:
         """Send the actions without waiting; ``step_wait`` returns the results.
@@ -265,9 +219,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             actions: as ``step``.
         """
-        root = self._root
-        root._refuse_pending("step_async")
-        self._dispatch("step", actions, root.all_ids)
+        face = self._face
+        face.refuse_pending("step_async")
+        face.send("step", self.single_action_space, actions, face.pending.all_ids)
 
     def step_wait(self, timeout: float | None = None) -> FiveTuple:
         """Wait for the result of ``step_async``.
@@ -275,7 +229,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        return self._wait("step", "step_wait", timeout)[1]
+        return self._face.wait("step", "step_wait", timeout)[1]
 
     def send(self, actions: Any, env_ids: Sequence[int] | IntArray | None = None) -> None:
         """Send actions to some sub-environments, without waiting.
@@ -287,12 +241,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Raises:
             ArgumentError: an index is repeated, out of range, or already pending.
         """
-        root = self._root
+        face = self._face
         try:
-            root._refuse_pending("send", allow=None if root._through else "send")
-            ids = root._idle_ids(env_ids)
+            face.refuse_pending("send", allow=None if face.pending.through else "send")
+            ids = face.idle_ids(env_ids)
             order = np.argsort(ids, kind="stable")
-            self._dispatch("send", actions, ids[order], order)
+            face.send("send", self.single_action_space, actions, ids[order], order)
         except Exception as error:
             shorten(error)
             raise
@@ -313,145 +267,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: ``min`` is not a number of rows that one ``recv`` can return.
             SubEnvError: a sub-environment raised.
         """
-        root = self._root
-        most = root.batch_size or root.num_envs
+        most = self._core.batch_size or self.num_envs
         if min is not None and min not in range(1, most + 1):
             raise ArgumentError(f"recv: min: expected 1 to {most}, the rows that one recv returns, got {min!r}")
-        step, result = self._wait("send", "recv", timeout, min)
-        return self._with_env_ids(result, step)
-
-    def _dispatch_resets(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
-        """Request resets of groups of rows, each with its own options, and with the seeds given to ``reset``."""
-        root = self._root
-        seeds = [root._seeds(seed, env_ids) for env_ids, _ in requests]
-        with root._interrupts:
-            root._interrupts.hold()
-            root._asked_by = "reset"
-            root._resetting = frozenset(i for env_ids, _ in requests for i in env_ids.tolist())
-            try:
-                for (env_ids, options), seeds_of_rows in zip(requests, seeds, strict=True):
-                    self._send_reset(env_ids, seeds_of_rows, options)
-            except BaseException:
-                root._pending = "reset" if root._num_out else None
-                raise
-            finally:
-                if root._num_out:  # a request that was not sent has not consumed the seed
-                    root._build_seed = None
-
-    def _dispatch(self, kind: str, actions: Any, env_ids: IntArray, order: IntArray | None = None) -> None:
-        root = self._root
-        rows = conform_actions(self.single_action_space, actions, len(env_ids))
-        if root.debug:  # checked in the caller's order
-            refuse_outside(self.single_action_space, rows, env_ids if order is None else env_ids[np.argsort(order)])
-        if order is not None:
-            rows = batches.take(rows, order)
-        if root._any_ended:
-            root._refuse_ended(env_ids)
-        with root._interrupts:
-            root._asked_by = kind
-            try:
-                self._send(rows, env_ids)
-            except BaseException:
-                root._pending = kind if root._num_out else None
-                raise
-
-    def _wait(
-        self, kind: str, name: str, timeout: float | None, least: int | None = None
-    ) -> tuple[StepResult, FiveTuple]:
-        """Wait for rows, and pass them through the layers; past the timeout, ``least`` will do.
-
-        An interrupt ends the wait for rows, but is held back while rows are received and pass through the layers. The
-        result is then kept, and the next wait returns it.
-        """
-        root = self._root
-        root._refuse_closed(name)
-        if root._pending != kind:
-            prior = {"step": "step_async", "reset": "reset_async", "send": "send"}[kind]
-            raise NoAsyncCallError(f"Calling `{name}` without any prior call to `{prior}`.", kind)
-        if root._through is None:
-            count = root._num_out
-            if kind == "send" and root.batch_size is not None:
-                count = min(count, root.batch_size)
-            with root._interrupts:
-                try:
-                    try:
-                        step = self._receive(count, timeout)
-                    except TimeoutError:
-                        if least is None or root._num_arrived < least:
-                            raise
-                        step = self._receive(root._num_arrived, timeout)  # they are here
-                    root._through = step, self._five_tuple(step)
-                except BaseException as error:
-                    if isinstance(error, Exception):
-                        root._refuse_closed_meanwhile(error)
-                    if not root._num_out:  # a layer raised; all rows have arrived
-                        root._pending = None
-                    raise
-        return self._hand_out(kind)
-
-    def _hand_out(self, kind: str) -> tuple[StepResult, FiveTuple]:
-        """Return the result that passed through the layers, or raise the first failure along with it."""
-        root = self._root
-        if root._through is None:  # the program's SIGINT handler took it during this wait, or has closed us
-            root._refuse_closed_meanwhile()
-            raise NoAsyncCallError("Another wait has already taken the result that this call waits for.", kind)
-        pending = "send" if root._num_out and (kind == "send" or root._through[0].failures) else None
-        (step, result), root._through, root._pending = root._through, None, pending  # one line: an interrupt may come
-        root.in_line = root.has_line and root._is_ordinary()
-        if step.failures:
-            error = step.failures[0]
-            error.failures = step.failures
-            error.others = self._with_env_ids(result, step) if len(step.env_ids) else None
-            raise error
-        return step, result
-
-    # -- what the user is shown ----------------------------------------------------------------------------------------
-
-    def _five_tuple(self, step: StepResult) -> FiveTuple:
-        """Gymnasium's five-tuple of m rows; built only here."""
-        self._remember(step)
-        infos = step.infos
-        if infos and not OF_ENDS.isdisjoint(infos):
-            infos = make_room(infos, "final_obs", "final_info")
-        if step.final_obs is not None:
-            ended = step.first & step.dones
-            final_obs = np.empty(len(step.env_ids), dtype=object)  # of None
-            for i in ended.nonzero()[0].tolist():
-                row = batches.row(step.final_obs, i)
-                final_obs[i] = gymnasium_form.element(self.single_observation_space, row) if self._scalar_boxes else row
-            infos = {
-                **infos,
-                "final_obs": final_obs,
-                "_final_obs": ended,
-                "final_info": step.final_infos or {},
-                "_final_info": ended.copy(),
-            }
-        return self._gymnasium_form(step.observations), step.rewards, step.terminations, step.truncations, infos
-
-    @staticmethod
-    def _with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
-        return (*result[:4], {**make_room(result[4], "env_id"), "env_id": step.env_ids.copy()})
-
-    def _remember(self, step: StepResult) -> None:
-        """Keep what is shown, so that a masked reset can repeat the other rows; free if no layer changed it."""
-        if not len(step.env_ids):
-            return
-        if self._shown is None:
-            if step.observations is self._root._latest:
-                self._shown_unchanged = True
-                return
-            if self._shown_unchanged:  # a layer changes observations only sometimes
-                self._shown = self._all_observations()
-            else:
-                self._shown = batches.empty_like(step.observations, self.num_envs)
-        batches.scatter(self._shown, step.rows, step.observations)
-
-    def _all_observations(self) -> Batch:
-        """All n rows as they were last shown, as fresh arrays."""
-        return batches.copy(self._root.slots.observations.batch() if self._shown is None else self._shown)
-
-    def _gymnasium_form(self, observations: Batch) -> Any:
-        return gymnasium_form.to_gymnasium(observations) if self._object_leaves else observations
+        step, result = self._face.wait("send", "recv", timeout, min)
+        return with_env_ids(result, step)
 
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
 
@@ -483,12 +303,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Start a ``call`` without waiting; ``call_wait`` returns its result.
 
         Args:
-            name: the method.
-            *args: its arguments.
-            indices: which sub-environments, in that order; None means all.
-            **kwargs: its keyword arguments.
+            name, *args, indices, **kwargs: as ``call``.
         """
-        self._root._call_async(name, args, kwargs, indices)
+        self._face.call(self._core.calls, name, args, kwargs, indices)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the result of ``call_async``.
@@ -496,7 +313,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        return self._root._call_wait(timeout)
+        return self._face.wait_for_call(self._core.calls, timeout)
 
     def get_attr(self, name: str, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
         """Return an attribute of each sub-environment, from its outermost layer that has it.
@@ -506,7 +323,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             indices: which sub-environments, in that order; None means all.
         """
         with brief:
-            return self._root._get_attr(name, indices)
+            self._face.refuse_pending("get_attr")
+            ids = self._face.ids_of_call(indices)
+            return self._core.calls.now("get_attr", [(name,)] * len(ids), ids)
 
     def set_attr(self, name: str, values: Any, indices: Sequence[int] | int | None = None) -> None:
         """Set an attribute of each sub-environment, on the layer that has it; a new one on the environment itself.
@@ -520,17 +339,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             UserWarning: the attribute is new, and its name is close to that of one that exists; once for each name.
         """
         with brief:
-            self._root._set_attr(name, values, indices)
+            self._face.refuse_pending("set_attr")
+            self._core.calls.set_attr(name, values, self._face.ids_of_call(indices))
 
     @property
     def envs(self) -> list[gymnasium.Env[Any, Any]]:
         """The sub-environments, if all of them live in this process: to look at, not to step or reset."""
-        if (envs := self._root._envs_here()) is None:
-            raise AttributeError(
-                f"{self!r} has no envs: its sub-environments live in other processes, or in an engine; use "
-                'call("method", ...), get_attr("name") and set_attr("name", value), or backend="dummy"'
-            )
-        return envs
+        return envs_of(self, self._core)
 
     def render(self, mode: None = None) -> tuple[Any, ...]:
         """Return what each sub-environment renders, according to its ``render_mode``.
@@ -542,10 +357,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: it was built without a render mode.
         """
         refuse_mode(mode)
-        if self.render_mode is None:
-            raise ArgumentError(
-                'render: built without a render mode; expected for example build(..., render_mode="rgb_array")'
-            )
+        refuse_render_mode("render", self.render_mode, None)
         return self.call("render")
 
     def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
@@ -557,10 +369,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Raises:
             ArgumentError: it was built without ``render_mode="rgb_array"``.
         """
-        if self.render_mode != "rgb_array":
-            raise ArgumentError(
-                f'get_images: expected an environment built with render_mode="rgb_array", got {self.render_mode!r}'
-            )
+        refuse_render_mode("get_images", self.render_mode, "rgb_array")
         return self.call("render", indices=indices)
 
     def picture(self) -> NDArray[np.uint8]:
@@ -591,8 +400,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             env_ids: (k,) int64 or a list, sub-environments whose frames are needed with every result.
             opening: sub-environments whose frames are needed only for the first observation of an episode.
         """
-        root = self._root
-        root._request_frames(self, root._indices(env_ids), root._indices(opening))
+        rows, pending = self._face.numbering, self._face.pending
+        always, at_first = rows.sources(pending.indices(env_ids)), rows.sources(pending.indices(opening))
+        self._core.request_frames(self, always, at_first)
 
     # -- structure -----------------------------------------------------------------------------------------------------
 
@@ -611,15 +421,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             LookupError: there is none.
             ArgumentError: ``kind`` is not a class.
         """
-        if not isinstance(kind, type):
-            raise ArgumentError(
-                f"find: kind: expected the class of a layer, got {kind!r}; classes of the layers here are "
-                f"{', '.join(type(layer).__name__ for layer in self.layers)}"
-            )
-        for layer in self.layers:
-            if isinstance(layer, kind):
-                return layer
-        raise LookupError(f"{self!r} has no layer {kind.__name__}")
+        found: Layer = find_layer(self, kind)
+        return found
 
     def train(self, mode: bool = True) -> Self:
         """Let every statistic in the chain keep updating, or freeze all of them; returns the environment.
@@ -698,24 +501,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Raises:
             OSError: the file cannot be written, and none was written to this folder before.
         """
-        folder = str(Path(path).absolute().parent)
-        try:
-            if folder not in self._saved_to:  # one that has disappeared is not recreated, maybe on another disk
-                Path(folder).mkdir(parents=True, exist_ok=True)
-            checkpoint.write_state(path, self.state_dict())
-        except OSError as error:
-            if folder not in self._saved_to:
-                raise
-            if self._saved_to[folder]:
-                warnings.warn(
-                    f"save: {path} can no longer be written ({error}); the run continues, and the last file is kept",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-            self._saved_to = {**self._saved_to, folder: False}
-            return False
-        self._saved_to = {**self._saved_to, folder: True}
-        return True
+        return checkpoint.save(self, path)
 
     def load(self, path: str | PathLike[str]) -> None:
         """Load a file written by ``save`` and continue from there; nothing in the file is executed.
@@ -733,7 +519,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             LookupError: no layer does.
             ResetNeededError: nothing has been shown yet.
         """
-        return gymnasium_form.to_gymnasium(self._normalizers_of(ObservationNormalizer)[0].original())
+        return gymnasium_form.to_gymnasium(normalizers_of(self.layers, ObservationNormalizer)[0].original())
 
     def get_original_reward(self) -> FloatArray:
         """Return the rewards last shown, (n,) float64, as they were before any layer normalised them; 0 after a reset.
@@ -742,7 +528,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             LookupError: no layer normalises rewards.
             ResetNeededError: nothing has been shown yet.
         """
-        original: FloatArray = self._normalizers_of(RewardNormalizer)[0].original()
+        original: FloatArray = normalizers_of(self.layers, RewardNormalizer)[0].original()
         return original
 
     def normalize_obs(self, observations: Any) -> Any:
@@ -758,9 +544,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             LookupError: no layer normalises observations.
             ArgumentError: they are not of the shape of the layer's observations.
         """
-        for normalizer in self._normalizers_of(ObservationNormalizer):
-            observations = normalizer.normalize(observations)
-        return observations
+        return through(self.layers, ObservationNormalizer, observations)
 
     def unnormalize_obs(self, observations: Any) -> Any:
         """Undo ``normalize_obs``, except for clipping and rounding.
@@ -771,9 +555,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Returns:
             float64.
         """
-        for normalizer in reversed(self._normalizers_of(ObservationNormalizer)):
-            observations = normalizer.unnormalize(observations)
-        return observations
+        return through(self.layers, ObservationNormalizer, observations, back=True)
 
     def normalize_reward(self, rewards: Any) -> FloatArray:
         """Normalise given rewards as the layers do, by their current statistics; nothing is counted.
@@ -787,9 +569,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Raises:
             LookupError: no layer normalises rewards.
         """
-        for normalizer in self._normalizers_of(RewardNormalizer):
-            rewards = normalizer.normalize(rewards)
-        return np.asarray(rewards)
+        return np.asarray(through(self.layers, RewardNormalizer, rewards))
 
     def unnormalize_reward(self, rewards: Any) -> FloatArray:
         """Undo ``normalize_reward``, except for clipping.
@@ -797,30 +577,20 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             rewards: (n,) float64, or any numbers of any shape.
         """
-        for normalizer in reversed(self._normalizers_of(RewardNormalizer)):
-            rewards = normalizer.unnormalize(rewards)
-        return np.asarray(rewards)
+        return np.asarray(through(self.layers, RewardNormalizer, rewards, back=True))
 
     def _normalizers(self) -> tuple[Any, ...]:
         """The halves of this layer, if it is one that normalises."""
         return ()
 
-    def _normalizers_of(self, kind: type[Any]) -> list[Any]:
-        """All that normalise observations, or rewards, inner first."""
-        found = [half for layer in reversed(self.layers) for half in layer._normalizers() if isinstance(half, kind)]
-        if not found:
-            what, layer = ("rewards", "reward") if kind is RewardNormalizer else ("observations", "obs")
-            raise LookupError(f"{self!r} has no layer that normalises {what}: normalize or normalize_{layer}")
-        return found
-
     def health(self) -> Health:
         """Report the restarts and lost episodes of each sub-environment, and the workers."""
-        return self._root.health()
+        return self._core.health()
 
     @property
     def backend(self) -> str:
         """The backend's name."""
-        return self._root.name
+        return self._core.name
 
     @property
     def autoreset_mode(self) -> AutoresetMode:
@@ -831,7 +601,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     @property
     def num_workers(self) -> int:
         """How many worker processes there are; 0 if everything runs in this process."""
-        return self._root.workers
+        return self._core.runner.workers
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
         """Close every sub-environment, worker and file; may be called again.
@@ -857,11 +627,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be copied or pickled: a copy would share the sub-environments, or have none."""
-        raise TypeError(
-            f"{self!r} cannot be copied or sent to another process, because its sub-environments cannot. Build another "
-            "one where it is needed, with vecwrap.build(env.pipeline); load_state_dict(env.state_dict()) makes it "
-            "continue from this one's state, and stats= gives it the running statistics"
-        )
+        refuse_copy(self)
 
     def __enter__(self) -> Self:
         return self
@@ -873,8 +639,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Set the space of one observation and, with it, the batched one."""
         self.single_observation_space = single
         self.observation_space = gymnasium.vector.utils.batch_space(single, self.num_envs)
-        self._object_leaves = gymnasium_form.has_objects(single)
-        self._scalar_boxes = gymnasium_form.has_scalar_boxes(single)
+        self._face.shows(single)
 
     def _set_action_space(self, single: spaces.Space[Any]) -> None:
         """Set the space of one action and, with it, the batched one."""
@@ -882,49 +647,4 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self.action_space = gymnasium.vector.utils.batch_space(single, self.num_envs)
 
     def __repr__(self) -> str:
-        root = self._root
-        if self.pipeline is not None:
-            name, layers = self.pipeline.env_name, self.pipeline.layer_names
-        else:
-            name = root.env_id
-            layers = tuple(type(layer).__name__ for layer in reversed(self.layers[:-1]))
-        workers = f", {root.workers} worker{'s' * (root.workers != 1)}" if root.workers else ""
-        chain = f", layers {' > '.join(layers)}" if layers else ""
-        return f"<VecEnv {name}, n={self.num_envs}, {root.name}{workers}, {root.autoreset.value}{chain}>"
-
-
-def what_came(env: Any) -> str:
-    """Describe, for an error, what was given instead of a vecwrap environment, and the remedy."""
-    name = type(env).__name__
-    if hasattr(env, "vecwrap_env"):
-        return f"{name}; the vecwrap environment inside to_sb3's result is its vecwrap_env"
-    inner, steps = env, ""
-    while isinstance(inner, VectorWrapper):
-        inner, steps = inner.env, f"{steps}.env"
-    if isinstance(inner, VecEnv):
-        return f"{name}, a Gymnasium wrapper around one; pass the environment itself, its {steps}"
-    return f"{name}; vecwrap.build makes one, and vecwrap.wrap turns any gymnasium.vector.VectorEnv into one"
-
-
-def _split_mask(options: dict[str, Any] | None, root: Backend) -> tuple[IntArray, dict[str, Any] | None]:
-    """Return the rows of ``reset_mask``, and a copy of the options without it."""
-    if options is None or "reset_mask" not in options:
-        return root.all_ids, options
-    mask = options["reset_mask"]
-    num_envs = root.num_envs
-    expected = f'options["reset_mask"]: expected a NumPy array of shape ({num_envs},) and dtype bool'
-    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-        got = f"dtype {mask.dtype}" if isinstance(mask, np.ndarray) else type(mask).__name__
-        raise ArgumentError(f"{expected}, got {got}; convert it with np.array(mask, dtype=bool)")
-    if mask.shape != (num_envs,):
-        raise ArgumentError(f"{expected}, got shape {mask.shape}")
-    if not mask.any():
-        raise ArgumentError(f"{expected} with at least one True, got none; skip the call instead")
-    never = root._never_reset & ~mask
-    if never.any():
-        raise ResetNeededError(
-            f"a masked reset shows all {num_envs} rows, but sub-environments {np.flatnonzero(never).tolist()} have "
-            "never been reset; call reset() without a mask first"
-        )
-    rest = {key: value for key, value in options.items() if key != "reset_mask"}
-    return np.flatnonzero(mask), rest
+        return in_short(self, self._core)

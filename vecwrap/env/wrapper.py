@@ -7,6 +7,7 @@ autoreset mode, because each of them yields a StepResult; per-sub-environment st
 from __future__ import annotations
 
 import os
+import weakref
 from abc import abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
@@ -17,7 +18,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecwrap.env.elsewhere import refuse_mode
+from vecwrap.env.face import Face, Pending
 from vecwrap.env.line import Line
+from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.interrupts import at_exit
 from vecwrap.rows.batch import Batch
@@ -111,12 +114,12 @@ class VecEnvWrapper(VecEnv):
         self.action_space = env.action_space
         self.metadata = dict(env.metadata)
         self.render_mode = env.render_mode
-        self._root = env._root
+        self._core = env._core
+        self._face = Face(self, HookRows(self), env._face.numbering, env._core.books, env._face.pending)
+        self._face.shows(env.single_observation_space)
         self._owner = os.getpid()
         self._on_close_called = False
         at_exit(self)
-        self._object_leaves = env._object_leaves
-        self._scalar_boxes = env._scalar_boxes
 
     # -- the two hooks -------------------------------------------------------------------------------------------------
 
@@ -172,32 +175,34 @@ class VecEnvWrapper(VecEnv):
     def _refuse_state(self, state: dict[str, Any]) -> None:
         """Raise CheckpointError if this layer cannot use a state; called on all layers before any is loaded."""
 
+    def _number_rows(self, rows: NumberedRows, num_envs: int) -> None:
+        """Have rows of an own numbering, in place of those that it wraps; at the end of ``__init__``."""
+        inner = self.env._face.pending
+        self.num_envs = num_envs
+        self._set_observation_space(self.single_observation_space)
+        self._set_action_space(self.single_action_space)
+        pending = Pending(np.arange(num_envs), seed=inner.seed, start_index=inner.start_index)
+        self._core.numberings.append((pending, rows))
+        self._face = Face(self, rows, rows, self._core.books, pending)
+        self._face.shows(self.single_observation_space)
+
+    @property
+    def _numbers_alike(self) -> bool:
+        return self._face.pending is self.env._face.pending
+
+    def _before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
+        """Open what is opened late: these rows are about to be reset."""
+
     # -- forwarding ----------------------------------------------------------------------------------------------------
 
     def _new_line(self) -> Line:
         within: list[Any] = [layer for layer in self.layers[:-1] if layer is not self]
-        if not all(_has_hooks_only(layer) for layer in (self, *within)):
+        if not all(type(layer.rows) is HookRows for layer in (self, *within)):  # some number rows themselves
             return Line(0, None, (), (), (False, False))
         downwards = [layer for layer in within if _changes_actions(layer)]
         upwards = [layer for layer in reversed(within) if _overrides(layer, "on_step")]
         outermost = _changes_actions(self), _overrides(self, "on_step")
         return Line(self.num_envs, self.single_action_space, downwards, upwards, outermost)
-
-    def _send(self, actions: Batch, env_ids: IntArray) -> None:
-        below, inner = self.on_actions(actions, env_ids), self.env.single_action_space
-        # The same array for the same space has the right form; the members of a dict may have been replaced.
-        if type(below) is not np.ndarray or below is not actions or inner is not self.single_action_space:
-            below = conform_actions(inner, below, len(env_ids), f"{type(self).__name__}.on_actions")
-        self.env._send(below, env_ids)
-
-    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        self.env._send_reset(env_ids, seeds, options)
-
-    def _receive(self, count: int, timeout: float | None) -> StepResult:
-        step = self.env._receive(count, timeout)
-        if len(step.env_ids):
-            self.on_step(step)
-        return step
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
         """Close this layer, then what it wraps; may be called again."""
@@ -213,7 +218,7 @@ class VecEnvWrapper(VecEnv):
         """
         if not self._on_close_called and os.getpid() == self._owner:
             self._on_close_called = True  # even if the backend is closed already: it may have failed
-            interrupts = self._root._interrupts
+            interrupts = self._core.books.interrupts
             with interrupts:
                 interrupts.hold()  # nothing else would close what an interrupt leaves open here
                 self.on_close()
@@ -223,11 +228,11 @@ class VecEnvWrapper(VecEnv):
     def render(self, mode: None = None) -> Any:
         """The rendering of the layer below."""
         refuse_mode(mode)
-        return self.env.render()
+        return self.env.render() if self._numbers_alike else super().render()
 
     def picture(self) -> NDArray[np.uint8]:
         """Return the layer below's image of all sub-environments, (height, width, 3) uint8."""
-        return self.env.picture()
+        return self.env.picture() if self._numbers_alike else super().picture()
 
     @property
     def viewer_open(self) -> bool:
@@ -240,7 +245,7 @@ class VecEnvWrapper(VecEnv):
     @property
     def closed(self) -> bool:  # type: ignore[override]
         """Whether the backend is closed."""
-        return self._root.closed
+        return self._core.books.closed
 
     @property
     def layers(self) -> tuple[VecEnv, ...]:
@@ -250,22 +255,51 @@ class VecEnvWrapper(VecEnv):
     @property
     def unwrapped(self) -> VecEnv:  # type: ignore[override]
         """The backend."""
-        return self._root
+        return self.env.unwrapped
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
         """Gymnasium's EnvSpec of the environment, or of the pipeline if ``gymnasium.make_vec`` built it; or None."""
-        return self._root.spec
+        return self.unwrapped.spec
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:
         """A tuple of the sub-environments' generators (copies, if they live in other processes)."""
-        return self._root.np_random
+        return self.get_attr("np_random")
 
     @property
     def np_random_seed(self) -> Any:
         """A tuple of the sub-environments' seeds."""
-        return self._root.np_random_seed
+        return self.get_attr("np_random_seed")
+
+
+class HookRows:
+    """The rows of a wrapper: those that it wraps, which pass its two hooks."""
+
+    def __init__(self, wrapper: VecEnvWrapper) -> None:
+        self._wrapper: Any = weakref.ref(wrapper)  # which has this object, and must not be kept alive by it
+        self._inner = wrapper.env.rows
+
+    def send(self, actions: Batch, env_ids: IntArray) -> None:
+        """Pass actions down, as the wrapper changes them."""
+        wrapper = self._wrapper()
+        below, inner = wrapper.on_actions(actions, env_ids), wrapper.env.single_action_space
+        # The same array for the same space has the right form; the members of a dict may have been replaced.
+        if type(below) is not np.ndarray or below is not actions or inner is not wrapper.single_action_space:
+            below = conform_actions(inner, below, len(env_ids), f"{type(wrapper).__name__}.on_actions")
+        self._inner.send(below, env_ids)
+
+    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Pass a request for resets down."""
+        self._wrapper()._before_reset(env_ids, seeds)
+        self._inner.reset(env_ids, seeds, options)
+
+    def receive(self, count: int, timeout: float | None) -> StepResult:
+        """Return rows, as the wrapper changes them."""
+        step = self._inner.receive(count, timeout)
+        if len(step.env_ids):
+            self._wrapper().on_step(step)
+        return step
 
 
 def _overrides(layer: VecEnvWrapper, hook: str) -> bool:
@@ -275,11 +309,6 @@ def _overrides(layer: VecEnvWrapper, hook: str) -> bool:
 def _changes_actions(layer: VecEnvWrapper) -> bool:
     """Whether a layer changes actions, or takes those of another space, which must be checked."""
     return _overrides(layer, "on_actions") or layer.single_action_space is not layer.env.single_action_space
-
-
-def _has_hooks_only(layer: VecEnvWrapper) -> bool:
-    """Whether a layer takes part in a step through its two hooks alone."""
-    return not (_overrides(layer, "_send") or _overrides(layer, "_receive"))
 
 
 class MapObservations(VecEnvWrapper):

@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from vecwrap.backends.native import NativeBackend, refuse_other_mode
+from vecwrap.backends.native import around
 from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -31,6 +31,7 @@ from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_layers
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.description import of_several_agents
+from vecwrap.sources.engine import Engine, refuse_other_mode
 from vecwrap.wrappers.window.viewer import Viewer
 
 
@@ -60,6 +61,7 @@ def build(
     start_timeout: float | None = None,
     copy: bool = True,
     batch_size: int | None = None,
+    envs_per_engine: int | None = None,
     seed: int | None = None,
     start_index: int = 0,
     autoreset: Autoreset | AutoresetMode | str = Autoreset.SAME_STEP,
@@ -104,6 +106,9 @@ def build(
         start_timeout: the same for creating its environments.
         copy: whether returned arrays are the caller's own; False returns views that the next step overwrites.
         batch_size: how many rows ``recv`` waits for; None: all that are pending.
+        envs_per_engine: let engines step so many sub-environments at once, of which n is a multiple: the vector class
+            that is registered with the id (CartPole's own, ale-py's), or what the callable makes, given ``num_envs`` if
+            it takes it. Engines are distributed over workers like sub-environments (docs/backends.md).
         seed: used by the first reset if it is given none; sub-environment i gets ``seed + start_index + i``.
         start_index: the index of the first sub-environment, if this is part of a larger vector.
         autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
@@ -271,7 +276,7 @@ def wrap(
     if isinstance(env, VecEnv):
         _take_settings(env, autoreset, masked_resets, seed)
     elif isinstance(env, VectorEnv) or hasattr(env, "num_envs"):
-        env = NativeBackend(vector_env, autoreset=autoreset, masked_resets=masked_resets, seed=seed)
+        env = around(Engine(vector_env, autoreset=autoreset, masked_resets=masked_resets), seed=seed)
     else:
         got = f'"{env}"' if isinstance(env, str) else type(env).__name__
         remedy = of_several_agents(env) or (
@@ -289,11 +294,11 @@ def _take_settings(
     env: VecEnv, autoreset: Autoreset | AutoresetMode | str | None, masked_resets: bool | None, seed: int | None
 ) -> None:
     """Apply ``wrap``'s settings to a vecwrap environment; refuse those that would be ignored."""
-    refuse_other_mode(repr(env), env._root.autoreset, autoreset)
+    refuse_other_mode(repr(env), env._core.autoreset, autoreset)
     if masked_resets is not None:
         raise PlanError(f"wrap: {env!r} supports masked resets, got masked_resets={masked_resets}; leave it out")
     if seed is not None:
-        env._root._build_seed = seed
+        env._face.pending.seed = seed
 
 
 def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEnv:

@@ -259,6 +259,7 @@ _PLAIN_KEYS = {
     "autoreset": Key(_or_none(_read_autoreset)),
     "copy": Key(_of(bool, "true or false")),
     "batch_size": Key(_of(int, "int")),
+    "envs_per_engine": Key(_of(int, "int")),
     "render_mode": Key(_of(str, "text")),
     "debug": Key(_of(bool, "true or false")),
     "training": Key(_of(bool, "true or false")),

@@ -105,6 +105,28 @@ def _refuse_render_mode(
 
 
 @dataclass(frozen=True)
+class MakeEngine:
+    """A factory for the vector class that is registered with an environment."""
+
+    env_spec: EnvSpec  # the registration, by value
+    kwargs: Mapping[str, Any]
+    num_envs: int
+
+    def __call__(self) -> Any:
+        """Make one."""
+        if str(self.env_spec.vector_entry_point).startswith("ale_py"):
+            import ale_py
+
+            ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        return gymnasium.make_vec(
+            self.env_spec, self.num_envs, vectorization_mode="vector_entry_point", **own_arguments(dict(self.kwargs))
+        )
+
+    def __str__(self) -> str:
+        return self.env_spec.id
+
+
+@dataclass(frozen=True)
 class WrapSubEnv:
     """A sub-environment layer with its arguments: takes an environment, returns the wrapped one."""
 
@@ -193,6 +215,23 @@ class Environment:
             if needed and not is_installed(needed[0]):
                 raise SpecError(f"{where}: {part.name} needs {needed[0]} to draw: {needed[1]}")
 
+    def of_engines(self, num_envs: int, where: str) -> Environment:
+        """Return what makes engines of so many rows instead; ``where`` that was asked for."""
+        if self.parts:
+            raise PlanError(f"{where}: expected one environment for all, got a list of them.")
+        (make,) = self.factories
+        if isinstance(make, MakeEnvironment):
+            if make.env_spec.vector_entry_point is None:
+                raise PlanError(
+                    f"{where}: {self.name} is registered without a vector class of its own (vector_entry_point); leave "
+                    "it out, or give a callable that makes a gymnasium.vector.VectorEnv."
+                )
+            return dataclasses.replace(self, factories=(MakeEngine(make.env_spec, make.kwargs, num_envs),))
+        called, keywords = (make.func, make.keywords) if isinstance(make, MakeByCalling) else (make, {})
+        if any(parameter.name == "num_envs" for parameter in Signature.of(called, skip=0).parameters):
+            return dataclasses.replace(self, factories=(MakeByCalling(called, {"num_envs": num_envs, **keywords}),))
+        return self
+
     def with_kwargs(self, kwargs: Mapping[str, Any]) -> Environment:
         """Return the same with additional arguments; of one."""
         (make,) = self.factories
@@ -205,12 +244,14 @@ def find_environment(
     env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     render_mode: str | None = None,
     source: Source | None = None,
+    *,
+    given: Sequence[str] = (),
 ) -> Environment:
-    """Find what to build."""
+    """Find what to build; callables get the arguments in ``given`` later."""
     source = source or Source(steps=("env",))
     kwargs_source = dataclasses.replace(source, steps=("env_kwargs",))
     if not isinstance(target, tuple) and (env_kwargs is None or isinstance(env_kwargs, Mapping)):
-        return _find_one(target, env_kwargs or {}, render_mode, source, kwargs_source)
+        return _find_one(target, env_kwargs or {}, render_mode, source, kwargs_source, given)
     lengths = [len(each) for each in (target, env_kwargs) if isinstance(each, (tuple, list))]
     if lengths[0] != lengths[-1]:
         raise PlanError(
@@ -222,7 +263,7 @@ def find_environment(
         kwargs, kwargs_at = env_kwargs or {}, kwargs_source
         if not isinstance(kwargs, Mapping):
             kwargs, kwargs_at = kwargs[i], kwargs_source.at(i)
-        parts.append(_find_one(one, kwargs, render_mode, at, kwargs_at))
+        parts.append(_find_one(one, kwargs, render_mode, at, kwargs_at, given))
     return of_parts(parts, of_each=isinstance(target, tuple))
 
 
@@ -233,7 +274,12 @@ def of_parts(parts: Sequence[Environment], *, of_each: bool) -> Environment:
 
 
 def _find_one(
-    target: Any, env_kwargs: Mapping[str, Any], render_mode: str | None, source: Source, kwargs_source: Source
+    target: Any,
+    env_kwargs: Mapping[str, Any],
+    render_mode: str | None,
+    source: Source,
+    kwargs_source: Source,
+    given: Sequence[str] = (),
 ) -> Environment:
     kwargs = {key: copied(value) for key, value in env_kwargs.items()}
     if render_mode is not None:
@@ -248,7 +294,7 @@ def _find_one(
     if isinstance(found, EnvSpec):
         return _registered(target, MakeEnvironment(found, kwargs, where, for_window), source)
     _refuse_render_mode(found, kwargs, callable_name(found), where, for_window=for_window)
-    return Environment(target, (_with_kwargs(found, kwargs, source, kwargs_source),))
+    return Environment(target, (_with_kwargs(found, kwargs, source, kwargs_source, given),))
 
 
 def creator_of(entry_point: Any) -> Any:
@@ -377,12 +423,16 @@ def _registered(target: str | EnvSpec, make: MakeEnvironment, source: Source) ->
 
 
 def _with_kwargs(
-    make: Callable[..., Any], kwargs: Mapping[str, Any], source: Source, kwargs_source: Source
+    make: Callable[..., Any],
+    kwargs: Mapping[str, Any],
+    source: Source,
+    kwargs_source: Source,
+    given: Sequence[str] = (),
 ) -> Callable[..., Any]:
-    """Bind arguments to a callable, if it takes them."""
+    """Bind arguments to a callable, if it takes them; those in ``given`` it gets later."""
     signature = Signature.of(make, skip=0)
     names = [parameter.name for parameter in signature.parameters]
-    needed = [p.name for p in signature.parameters if p.default is REQUIRED and p.name not in kwargs]
+    needed = [p.name for p in signature.parameters if p.default is REQUIRED and p.name not in {*kwargs, *given}]
     called = callable_name(make)
     if needed:
         raise PlanError(

@@ -16,15 +16,15 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 import gymnasium
 from gymnasium import spaces
 
-from vecwrap.backends.native import NativeBackend
-from vecwrap.env.backend import Backend, Factory
+from vecwrap.backends.native import Native
+from vecwrap.env.backend import Backend
+from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError
 from vecwrap.pipeline.environments import WrapSubEnv
 from vecwrap.pipeline.layers import PlannedLayer
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import as_data, is_scalar, shown
-from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.sources.description import (
     Description,
@@ -36,7 +36,7 @@ from vecwrap.sources.description import (
     space_text,
 )
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.sub_env import Factory, SubEnvFactory
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _stacks_already(env: Any) -> str:
             return type(env).__name__
         env = env.env
     if isinstance(env, VecEnv):
-        env = getattr(env.unwrapped, "vector_env", env)
+        env = getattr(getattr(env.unwrapped, "runner", None), "vector_env", env)
     name, config = type(env).__name__, getattr(env, "config", None)  # EnvPool's
     stacked = config.get("stack_num") if isinstance(config, Mapping) else getattr(env, "stack_num", None)
     if name == "AtariVectorEnv":  # it does not expose its stack_num
@@ -141,7 +141,7 @@ class _Probed(gymnasium.Wrapper[Any, Any, Any, Any]):
 # -- around the vector ------------------------------------------------------------------------------------------------
 
 
-class OneForAll(Backend):
+class OneForAll(Runner):
     """n rows, all answered for by one sub-environment, to try vector layers on. It cannot be stepped.
 
     Its owner closes the backend of that sub-environment, or the engine.
@@ -149,54 +149,56 @@ class OneForAll(Backend):
 
     name: ClassVar[str] = "probe"
 
-    def __init__(self, one: VecEnv, num_envs: int, settings: Mapping[str, Any]) -> None:
-        self._one: Any = one.unwrapped
-        super().__init__([_made_already] * num_envs, **settings)
+    def __init__(self, one: VecEnv) -> None:
+        backend: Any = one.unwrapped
+        self._one = backend
+        self.engine = self._one.runner.engine  # one that cannot send frames refuses
 
-    def _start(self, factories: Sequence[Factory]) -> Description:
-        one = self._one
-        spaces_ = one.single_observation_space, one.single_action_space
-        return Description(*spaces_, dict(one.metadata), one.render_mode, one.spec, one.env_name)
+    def start(self, factories: Sequence[Factory]) -> Description:
+        made: Description = self._one._core.description
+        return dataclasses.replace(made, metadata=dict(self._one.metadata))
 
-    def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+    def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         self._asked_for = list(env_ids)
-        ids = self._one.all_ids.tolist()  # an engine may answer for all or for none
-        self._one._ask(method, ids, [arguments[0]] * len(ids))
+        ids = list(range(self._one.num_envs))  # an engine may answer for all or for none
+        self._one.runner.ask(method, ids, [arguments[0]] * len(ids))
 
-    def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
-        values, failures = self._one._answers(deadline)
+    def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
+        values, failures = self._one.runner.answers(deadline)
         return {i: values[0] for i in self._asked_for if values}, failures
 
-    def _request_frames(self, layer: VecEnv, env_ids: Any, opening: Any) -> None:
-        self._one._request_frames(layer, env_ids[:0], opening[:0])  # an engine that cannot refuses
-
-    def _stop(self, timeout: float, terminate: bool) -> None:
+    def stop(self, timeout: float, terminate: bool) -> None:
         pass
 
-    def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
+    def send(self, env_ids: IntArray) -> None:
         raise AssertionError(_NO_STEPS)
 
-    def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         raise AssertionError(_NO_STEPS)
 
-    def _poll(self, deadline: float | None) -> None:
+    def poll(self, deadline: float | None) -> None:
         raise AssertionError(_NO_STEPS)
 
-    def _tell_frames(self, wanted: Sequence[Frames]) -> None:
+    def frames(self, wanted: Sequence[Frames]) -> None:
         raise AssertionError(_NO_STEPS)
 
 
 _NO_STEPS = "layers are tried on a probe, which is never stepped"
 
 
+def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any]) -> Backend:
+    """Return a backend of n rows for which one sub-environment, or an engine, answers."""
+    return Backend(OneForAll(one), [_made_already] * num_envs, **settings)
+
+
 def _made_already() -> gymnasium.Env[Any, Any]:
     raise AssertionError("a probe makes no sub-environments")
 
 
-class LentEngine(NativeBackend):
+class Lent(Native):
     """An engine that is only inspected, and stays open."""
 
-    def _stop(self, timeout: float, terminate: bool) -> None:
+    def stop(self, timeout: float, terminate: bool) -> None:
         pass
 
 

@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from vecwrap.backends.native import around
 from vecwrap.backends.workers.asking import share_out
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.launch import check_start_method
-from vecwrap.backends.workers.process import ProcessBackend
+from vecwrap.backends.workers.process import Processes
+from vecwrap.env.backend import Backend
+from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, SubEnvError, cause_of, did_you_mean
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.auto import choose, most_cost
 from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, of_parts, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
-from vecwrap.pipeline.explain import Explanation, LentEngine, Line, OneForAll, Probe, Row, Shares, Stage, outer_stages
+from vecwrap.pipeline.explain import Explanation, Lent, Line, Probe, Row, Shares, Stage, one_for_all, outer_stages
 from vecwrap.pipeline.layers import (
     PlannedLayer,
     path_parameters,
@@ -40,7 +42,9 @@ from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings, import_path, shown
 from vecwrap.pipeline.words import PROCESS_OPTIONS, BackendSpec
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.engine import Engine
+from vecwrap.sources.parts import PartFactory
+from vecwrap.sources.sub_env import Factory, SubEnvFactory
 
 IN_THIS_PROCESS = ("dummy", "threads")
 MOST = 1_000_000  # sub-environments; more must be a typo
@@ -53,7 +57,7 @@ class Plan:
     pipeline: PipelineSpec  # the spec with names, defaults and n filled in; ``pipeline.hash`` is its identity
     environment: Environment  # what is made, n times
     layers: tuple[PlannedLayer, ...]  # the layers, inner first; a preset's in its place
-    backend: Callable[..., VecEnv]  # the backend's class
+    backend: type[Runner]  # where sub-environments run
     backend_options: Mapping[str, Any]  # its options
     reason: str  # why this backend, if vecwrap chose it
     written: PipelineSpec  # the spec as it was written
@@ -67,11 +71,20 @@ class Plan:
         return self.pipeline.n
 
     @property
-    def factories(self) -> list[SubEnvFactory]:
+    def factories(self) -> Sequence[Factory]:
         """One for each sub-environment, with the layers that run there."""
         layers = tuple(layer.around_sub_env for layer in self.layers if layer.runs_in == "worker")
+        if self.pipeline.envs_per_engine is not None:
+            return self._engine * (self.n // self.pipeline.envs_per_engine)
         made = [SubEnvFactory(make, layers) for make in self.environment.factories]
         return made if self.environment.parts else made * self.n
+
+    @property
+    def _engine(self) -> list[Factory]:
+        """The rows of one engine."""
+        (make,) = self.environment.factories
+        rows = self.pipeline.envs_per_engine or 0
+        return [PartFactory(make, row, rows) for row in range(rows)]
 
     def start(self) -> VecEnv:
         """Start the backend, with the layers of the sub-environments but without those of the vector."""
@@ -96,13 +109,18 @@ class Plan:
         if not self.in_this_process:
             asked = {key: self.backend_options.get(key) for key in ("start_method", "start_timeout")}
             settings |= {"workers": 1, **asked}
-        backend = registry.backends.load("dummy" if self.in_this_process else "subprocess")
+        backend: Any = registry.backends.load("dummy" if self.in_this_process else "subprocess")
         inner = tuple(layer.around_sub_env for layer in self.layers if layer.runs_in == "worker")
         outer = [layer for layer in self.layers if layer.runs_in == "parent"]
-        one = _started(backend, [Probe(make, inner) for make in self.environment.factories], settings, self)
+        engine = self._engine if self.pipeline.envs_per_engine is not None else None
+        probes = [Probe(make, inner) for make in self.environment.factories]
+        one = _started(backend, probes if engine is None else engine, settings, self)
         try:
-            stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
-            stages += outer_stages(OneForAll(one, self.n, self._for_every_backend), outer, stages[-1])
+            if engine is None:
+                stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
+            else:
+                stages = (Stage(one.single_observation_space, one.single_action_space, one.render_mode),)
+            stages += outer_stages(one_for_all(one, self.n, self._for_every_backend), outer, stages[-1])
         finally:
             one.close()
         return dataclasses.replace(self, stages=stages)
@@ -115,10 +133,12 @@ class Plan:
     @property
     def shares(self) -> Shares | None:
         """Who holds how many sub-environments; None if the backend does not use our workers."""
-        if not (isinstance(self.backend, type) and issubclass(self.backend, ProcessBackend)):
+        if not issubclass(self.backend, Processes):
             return None
         names = ("workers", "envs_per_worker", "parent_share")
-        shares = [len(share) for share in share_out(self.n, *map(self.backend_options.get, names))]
+        together = self.pipeline.envs_per_engine or 1
+        asked = map(self.backend_options.get, names)
+        shares = [len(share) for share in share_out(self.n, *asked, together=together)]
         own = shares.pop() if self.backend_options.get("parent_share") and len(shares) > 1 else 0
         return Shares(shares, own)
 
@@ -178,10 +198,10 @@ class Plan:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Mapping[str, Any], plan: Plan) -> VecEnv:
+def _started(runner: type[Runner], factories: Sequence[Any], settings: Mapping[str, Any], plan: Plan) -> VecEnv:
     """Start a backend; report a refusal to make an environment in the words of whoever refused."""
     try:
-        return backend(factories, **settings)
+        return Backend.of(runner, factories, **settings)
     except SubEnvError as error:
         if error.during != "make":
             raise
@@ -210,9 +230,10 @@ class PlanAround(Plan):
     def with_refusals(self) -> Plan:
         """Try the layers on the engine, which stays open and is not stepped."""
         declares = "autoreset_mode" in (getattr(self.engine, "metadata", None) or {})
-        lent = LentEngine(self.engine, autoreset=None if declares else self.pipeline.autoreset)
+        engine = Engine(self.engine, autoreset=None if declares else self.pipeline.autoreset)
+        lent = around(engine, runner=Lent)
         inside = Stage.of(self.engine, own=False)
-        outer = outer_stages(OneForAll(lent, self.n, {"autoreset": lent.autoreset}), self.layers, inside)
+        outer = outer_stages(one_for_all(lent, self.n, {"autoreset": engine.mode}), self.layers, inside)
         return dataclasses.replace(self, stages=(inside, *outer))
 
 
@@ -221,7 +242,7 @@ def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
     words, layers = plan_layers(spec.wrappers)
     refuse_layers_of_sub_envs(layers)
     resolved = dataclasses.replace(spec, wrappers=words)
-    return PlanAround(resolved, Environment(spec.env, ()), layers, LentEngine, {}, "", written=spec, engine=engine)
+    return PlanAround(resolved, Environment(spec.env, ()), layers, Lent, {}, "", written=spec, engine=engine)
 
 
 # -- the static stage -------------------------------------------------------------------------------------------------
@@ -238,16 +259,20 @@ def plan(spec: PipelineSpec) -> Plan:
           at an episode's end: truncates the episode after max_episode_steps steps, and counts anew.
     backend dummy: ...
     """
-    environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"))
+    given = () if spec.envs_per_engine is None else ("num_envs",)
+    environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"), given=given)
     n = _how_many(spec, environment)
     words, layers = plan_layers(spec.wrappers)
     refuse_wrong_order(layers)
-    environment = _adapted(environment, spec, layers)
+    if spec.envs_per_engine is None:
+        environment = _adapted(environment, spec, layers)
+    else:
+        environment = _engines(environment, spec, n, layers)
     draw = [layer.where for layer in layers if getattr(layer.target, "takes_frames", False)]
     for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
         environment.refuse_undrawable(where)
     inside = [layer for layer in layers if layer.runs_in == "worker"]
-    known = environment.is_shipped and all(map(_is_shipped, inside))
+    known = spec.envs_per_engine is None and environment.is_shipped and all(map(_is_shipped, inside))
     cost = most_cost([part.env_spec for part in environment.each], len(inside)) if known else None
     backend, options, backend_spec, reason = plan_backend(spec, n, known=known, cost=cost)
     resolved = dataclasses.replace(
@@ -258,6 +283,25 @@ def plan(spec: PipelineSpec) -> Plan:
     if backend_spec.target not in IN_THIS_PROCESS:
         _refuse_unsendable(environment, layers, spec)
     return Plan(resolved, environment, layers, backend, options, reason, written=spec)
+
+
+def _engines(environment: Environment, spec: PipelineSpec, n: int, layers: tuple[PlannedLayer, ...]) -> Environment:
+    """Make engines instead of single environments; refuse what cannot be had of them."""
+    where, rows = spec.where("envs_per_engine"), spec.envs_per_engine
+    assert rows is not None
+    if rows < 1 or n % rows:
+        raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
+    for layer in layers:
+        if layer.runs_in == "worker":
+            raise PlanError(
+                f"{layer.where}: it wraps single environments, and an engine steps {rows} at once. Expected a wrapper "
+                "of the whole vector; or leave envs_per_engine out: then each sub-environment is wrapped alone."
+            )
+    if spec.batch_size is not None and rows > 1:
+        raise PlanError(f"{spec.where('batch_size')}: the rows of an engine arrive together; leave it out.")
+    if spec.backend.options.get("on_failure") == "restart":
+        raise PlanError(f"{_where(spec, 'on_failure')}: an engine is not made anew; expected raise.")
+    return environment.of_engines(rows, where)
 
 
 def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
@@ -368,25 +412,26 @@ PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debu
 
 def plan_backend(
     spec: PipelineSpec, n: int, *, known: bool = False, cost: float | None = None
-) -> tuple[Callable[..., VecEnv], Mapping[str, Any], BackendSpec, str]:
-    """Choose and check a backend: its class, its options, its resolved spec, and why (``""`` if it was requested)."""
+) -> tuple[type[Runner], Mapping[str, Any], BackendSpec, str]:
+    """Choose and check a backend: its runner, its options, its resolved spec, and why (``""`` if it was requested)."""
     options = dict(spec.backend.options)
     target, reason = spec.backend.target, ""
     if target == "auto":
-        target, reason = choose(options, n, cost=cost, in_part=spec.batch_size is not None)
+        number = n // (spec.envs_per_engine or 1)  # of what is distributed
+        target, reason = choose(options, number, cost=cost, in_part=spec.batch_size is not None)
+        reason = reason if spec.envs_per_engine is None else reason.replace("sub-environment", "engine")
     where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
     backend: Any = registry.backends.find(target, where)
-    if not (isinstance(backend, type) and issubclass(backend, VecEnv)) or issubclass(backend, VecEnvWrapper):
-        raise PlanError(f"{where}: expected a class derived from vecwrap.env.backend.Backend, got {shown(backend)}.")
+    if not (isinstance(backend, type) and issubclass(backend, Runner)):
+        raise PlanError(f"{where}: expected a class derived from vecwrap.env.runner.Runner, got {shown(backend)}.")
     options = _fitting_options(spec, backend, options, where)
-    _check_workers(spec, options, n)
-    if hasattr(backend, "check_options"):
-        try:
-            backend.check_options(options)
-        except PlanError as error:
-            option, _, message = str(error).partition(": ")
-            place, message = (_where(spec, option), message) if option in options else (where, str(error))
-            raise PlanError(f"{place}: {message.removesuffix('.')}.") from None
+    _check_workers(spec, options, n // (spec.envs_per_engine or 1))
+    try:
+        backend.check_options(options)
+    except PlanError as error:
+        option, _, message = str(error).partition(": ")
+        place, message = (_where(spec, option), message) if option in options else (where, str(error))
+        raise PlanError(f"{place}: {message.removesuffix('.')}.") from None
     if options.get("parent_share"):
         _refuse_isolation(spec, options)
     name = registry.backends.name_of(backend) or import_path(backend) or backend
@@ -420,8 +465,14 @@ def _refuse_isolation(spec: PipelineSpec, given: Mapping[str, Any]) -> None:
         )
 
 
+def signature_of(runner: Any) -> Signature:
+    """The options of a backend in pipelines: its runner's own, then those that every backend has."""
+    own, common = Signature.of(runner, skip=0), Signature.of(Backend, skip=2)
+    return dataclasses.replace(own, parameters=(*own.parameters, *common.parameters))
+
+
 def _fitting_options(spec: PipelineSpec, backend: Any, options: dict[str, Any], where: str) -> dict[str, Any]:
-    signature = Signature.of(backend)
+    signature = signature_of(backend)
     names = [parameter.name for parameter in signature.parameters if parameter.name not in PIPELINE_KEYS]
     for name in options:
         place = _where(spec, name)

@@ -171,11 +171,11 @@ backends = NameTable(
     "backend",
     "vecwrap.backends",
     {
-        "dummy": "vecwrap.backends.dummy:DummyBackend",
-        "ray": "vecwrap.backends.ray:RayBackend",
-        "shmem": "vecwrap.backends.shmem:ShmemBackend",
-        "subprocess": "vecwrap.backends.subprocess:SubprocessBackend",
-        "threads": "vecwrap.backends.threads:ThreadsBackend",
+        "dummy": "vecwrap.backends.dummy:Dummy",
+        "ray": "vecwrap.backends.ray:Ray",
+        "shmem": "vecwrap.backends.shmem:Shmem",
+        "subprocess": "vecwrap.backends.subprocess:Subprocess",
+        "threads": "vecwrap.backends.threads:Threads",
     },
 )
 

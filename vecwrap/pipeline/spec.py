@@ -43,6 +43,8 @@ class PipelineSpec:
         autoreset: ``same_step``, ``next_step``, ``disabled`` or ``episodic``.
         copy: whether every returned array is the caller's own.
         batch_size: how many rows ``recv`` returns; None: all.
+        envs_per_engine: how many sub-environments each engine steps at once; None: every sub-environment is one
+            ``gymnasium.Env``.
         render_mode: as ``gymnasium.make``; ``human`` shows all sub-environments in one window.
         env_kwargs: further arguments for ``gymnasium.make``, or for the callables; a list has a mapping for each
             sub-environment.
@@ -74,6 +76,7 @@ class PipelineSpec:
     autoreset: str = Autoreset.SAME_STEP.value
     copy: bool = True
     batch_size: int | None = None
+    envs_per_engine: int | None = None
     render_mode: str | None = None
     env_kwargs: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = field(default_factory=Settings)
     debug: bool = False
@@ -249,7 +252,7 @@ class PipelineSpec:
 
     @functools.cached_property
     def hash(self) -> str:
-        """Twelve hexadecimal digits over everything that changes the stream: environment, kwargs, layers, mode and n.
+        """Twelve hexadecimal digits over all that changes the stream: environment, kwargs, layers, mode, n, engines.
 
         Raises:
             SpecError: the spec has not been resolved by a plan, so its layers' defaults are unknown.
@@ -265,7 +268,8 @@ class PipelineSpec:
             {k: v for k, v in one.items() if k != "render_mode"} for one in self.each_env_kwargs
         ]  # as the key of it
         env_kwargs = each if isinstance(self.env_kwargs, tuple) else each[0]
-        what = identity([self.env, env_kwargs, layers, self.autoreset, self.n])
+        engines = [] if self.envs_per_engine is None else [self.envs_per_engine]
+        what = identity([self.env, env_kwargs, layers, self.autoreset, self.n, *engines])
         content = json.dumps(what, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 

@@ -200,7 +200,8 @@ class TextColumn(Column):
         return value
 
     def fill(self, rows: Any, batch: Batch) -> None:
-        for row, value in zip(range(len(batch)) if isinstance(rows, slice) else rows, batch, strict=True):
+        at = range(*rows.indices(len(self._lengths))) if isinstance(rows, slice) else rows
+        for row, value in zip(at, batch, strict=True):
             self.put(row, value)
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:

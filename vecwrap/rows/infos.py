@@ -203,3 +203,41 @@ def scatter_columns(infos: dict[str, Any], env_ids: np.ndarray[Any, Any], num_en
         return out
 
     return {key: spread(value) for key, value in infos.items()}
+
+
+def take_columns(infos: dict[str, Any], rows: Any) -> dict[str, Any]:
+    """These rows of an engine's infos, and all values that are not per row; copied, as the engine may reuse them."""
+    out: dict[str, Any] = {}
+    for key, value in infos.items():
+        if isinstance(value, dict):
+            out[key] = take_columns(value, rows)
+        elif isinstance(value, np.ndarray) and value.ndim:
+            taken = np.array(value[rows])
+            if taken.dtype == object:
+                taken = object_array([own_copy(each) for each in taken.flat]).reshape(taken.shape)
+            out[key] = taken
+        else:
+            out[key] = own_copy(value)
+    return out
+
+
+def concatenated(parts: Sequence[tuple[dict[str, Any], int]]) -> dict[str, Any] | None:
+    """The columns of several engines, one after the other, with the number of rows of each; None if they differ."""
+    first, _ = parts[0]
+    if any(infos.keys() != first.keys() for infos, _ in parts):
+        return None
+    out: dict[str, Any] = {}
+    for key in first:
+        values = [(infos[key], number) for infos, number in parts]
+        if all(isinstance(value, dict) for value, _ in values):
+            inner = concatenated(values)
+            if inner is None:
+                return None
+            out[key] = inner
+        elif all(isinstance(value, np.ndarray) and value.shape[:1] == (number,) for value, number in values):
+            if len({(value.dtype, value.shape[1:]) for value, _ in values}) > 1:
+                return None
+            out[key] = take_columns({key: np.concatenate([value for value, _ in values])}, slice(None))[key]
+        else:
+            return None
+    return out

@@ -7,7 +7,7 @@ processes with the values sent through a pipe (subprocess), or in memory that bo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
@@ -16,8 +16,8 @@ from vecwrap.rows.batch import Allocate, Batch, put_rows, recycle, take, tree_ma
 from vecwrap.rows.batch import copy as copy_batch
 from vecwrap.rows.columns import make_column
 from vecwrap.rows.info_cells import MOST_LAYOUTS, InfoCells
-from vecwrap.rows.infos import columns, snapshot
-from vecwrap.rows.step_result import IntArray, StepResult
+from vecwrap.rows.infos import columns, concatenated, row_of, snapshot, take_columns
+from vecwrap.rows.step_result import Infos, IntArray, StepResult
 
 _WHOLE = slice(None)
 
@@ -72,6 +72,7 @@ class Slots:
         base = MOST_LAYOUTS * first_row  # no two writers give a layout the same number
         self._cells = InfoCells(num_rows, allocate, base)
         self._final_cells = InfoCells(num_rows, allocate, base)
+        self._blocks: dict[int, tuple[range, Infos, Infos]] = {}  # of engines, by their first row
         self._told = 0, 0
         self.rides_the_pipe = self.observations.rides_the_pipe
 
@@ -106,8 +107,15 @@ class Slots:
         elif self.final_infos:
             self.final_infos.pop(row, None)
 
+    def put_columns(self, rows: range, infos: Infos, final_infos: Infos) -> None:
+        """Take the infos of an engine's rows, as columns; they are the table's from now on, and are not copied."""
+        self._blocks[rows.start] = rows, infos, final_infos
+
     def own_infos(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return a row's info as its environment gave it, and the last one of the episode that ended in it, if any."""
+        for rows, infos, final_infos in self._blocks.values():
+            if row in rows:
+                return row_of(infos, row - rows.start), row_of(final_infos, row - rows.start)
         info = self._info(row, self.infos, self._cells)
         return dict(info), dict(self._info(row, self.final_infos, self._final_cells))
 
@@ -141,6 +149,8 @@ class Slots:
         """Return which of these rows, just written, are entirely in shared memory; frames never are."""
         if self.rides_the_pipe or not self.shared:
             return ()
+        if self._blocks and any(infos or finals for own, infos, finals in self._blocks.values() if _meet(own, rows)):
+            return ()
         if not any(self._beside):
             return rows
         return [row for row in rows if not any(row in kept for kept in self._beside_of(row))]
@@ -171,20 +181,21 @@ class Slots:
             None if self.shared else self._cells.export(index),
             _pick(self.frames, index),
             learnt if any(learnt) else None,
+            [(len(own), own.start, *infos) for own, *infos in self._blocks.values() if _meet(own, index)] or None,
         )
 
     def exported(self) -> None:
         """Mark the last result of ``export`` as sent."""
         self._told = self._cells.num_learnt, self._final_cells.num_learnt
 
-    def load(self, rows: Sequence[int], payload: Any, offset: int = 0, first_row: int = 0) -> None:
+    def load(self, rows: Sequence[int], payload: Any, offset: int = 0, of_writer: range | None = None) -> None:
         """Load the result of ``export`` in another process, whose row r is our row ``offset + r``.
 
-        ``first_row`` is that process's first row here. What is no such result raises any exception, before or after it
+        ``of_writer`` are that process's rows here. What is no such result raises any exception, before or after it
         is loaded into these rows, but into no others.
         """
         index = [offset + row for row in rows]
-        numbers, observations, final, infos, cells, frames, learnt = payload
+        numbers, observations, final, infos, cells, frames, learnt, blocks = payload
         _refuse_malformed(rows, final, infos, frames)
         if (numbers is None) is not self.shared:
             raise ValueError("expected numbers in one place")
@@ -205,8 +216,9 @@ class Slots:
         _spread(self.frames, index, frames)
         if not self.shared:
             self._cells.load(index, cells)
+        self._load_blocks(index, offset, blocks, of_writer)
         if learnt is not None:
-            base = MOST_LAYOUTS * first_row
+            base = MOST_LAYOUTS * (0 if of_writer is None else of_writer[0])
             self._cells.know(learnt[0], base)
             self._final_cells.know(learnt[1], base)
 
@@ -216,6 +228,24 @@ class Slots:
             if kept:
                 for row in rows:
                     kept.pop(row, None)
+        if self._blocks:
+            self._load_blocks(rows, 0, None, None)
+
+    def _load_blocks(
+        self,
+        rows: Sequence[int],
+        offset: int,
+        blocks: Sequence[tuple[int, int, Infos, Infos]] | None,
+        of_writer: range | None,
+    ) -> None:
+        for start, (own, *_) in self._blocks.items():
+            if _meet(own, rows):
+                self._blocks[start] = own, {}, {}
+        for number, first, infos, final_infos in blocks or ():
+            own = range(offset + first, offset + first + number)
+            if of_writer is None or not set(own) <= set(of_writer) or {type(infos), type(final_infos)} != {dict}:
+                raise ValueError("expected the infos of an engine among these rows")
+            self._blocks[own.start] = own, infos, final_infos
 
     # -- to the layers -------------------------------------------------------------------------------------------------
 
@@ -234,7 +264,7 @@ class Slots:
             numbers, observations = numbers.copy(), copy_batch(observations)
         yes, no = self._yes, self._no
         terminations, truncations = no.copy(), no.copy()
-        infos = self._infos(_WHOLE, range(self.num_rows)) if self.infos or self._cells.known else {}
+        infos = self._infos(_WHOLE, range(self.num_rows)) if self.infos or self._cells.known or self._blocks else {}
         step = StepResult(  # by position, which takes half the time
             env_ids,
             _WHOLE,
@@ -280,7 +310,7 @@ class Slots:
             numbers[1],  # raw_rewards
             raw_dones,
             raw_first,
-            self._infos(rows, indices) if self.infos or self._cells.known else {},
+            self._infos(rows, indices) if self.infos or self._cells.known or self._blocks else {},
         )
         ended = [(k, indices[k]) for k in (first & (terminations | truncations)).nonzero()[0].tolist()]
         if ended:
@@ -294,7 +324,7 @@ class Slots:
         step.final_obs = copy_batch(step.observations)
         put_rows(step.final_obs, ended, self.final_observations.batch())
         step.final_infos = {}
-        if self.final_infos or self._final_cells.known:
+        if self.final_infos or self._final_cells.known or self._blocks:
             step.final_infos = self._final_infos(step.rows, len(indices), ended)
         if self.final_frames and any(i in self.final_frames for _, i in ended):
             of_rows = {i for _, i in ended}
@@ -306,14 +336,35 @@ class Slots:
 
     def _infos(self, rows: Any, indices: Sequence[int]) -> dict[str, Any]:
         """The infos of rows, as columns."""
+        if self._blocks:
+            return self._of_blocks(indices, 1)
         if not (self.infos and any(i in self.infos for i in indices)):
             found = self._cells.columns(rows)
             if found is not None:
                 return found
         return columns([self._info(i, self.infos, self._cells) for i in indices])
 
+    def _of_blocks(self, indices: Sequence[int], which: Literal[1, 2]) -> Infos:
+        """The infos of engines, or those of their ended episodes; of all rows of one, its columns as they are."""
+        if not indices:
+            return {}
+        for block in self._blocks.values():
+            rows = block[0]
+            if indices[0] in rows and indices[-1] in rows:
+                at = slice(None) if len(indices) == len(rows) else [i - rows.start for i in indices]
+                return take_columns(block[which], at)
+        blocks = [block for _, block in sorted(self._blocks.items()) if not set(block[0]).isdisjoint(indices)]
+        if sum(len(block[0]) for block in blocks) == len(indices):
+            joined = concatenated([(block[which], len(block[0])) for block in blocks])
+            if joined is not None:
+                return joined
+        each = {i: row_of(block[which], i - block[0].start) for block in blocks for i in block[0]}
+        return columns([each.get(i, {}) for i in indices])
+
     def _final_infos(self, rows: Any, num_rows: int, ended: Sequence[tuple[int, int]]) -> dict[str, Any]:
         """The last infos of the episodes that ended in these rows, by place and row of each, as columns."""
+        if self._blocks:
+            return self._of_blocks(range(num_rows) if isinstance(rows, slice) else rows.tolist(), 2)
         if not (self.final_infos and any(i in self.final_infos for _, i in ended)):
             found = self._final_cells.columns(rows, [k for k, _ in ended])
             if found is not None:
@@ -322,6 +373,11 @@ class Slots:
         for k, i in ended:
             infos[k] = self._info(i, self.final_infos, self._final_cells)
         return columns(infos)
+
+
+def _meet(own: range, rows: Sequence[int]) -> bool:
+    """Whether any of these rows is among an engine's."""
+    return any(row in own for row in rows)
 
 
 def _refuse_malformed(rows: Sequence[int], final: Any, *of_rows: Any) -> None:

@@ -27,6 +27,7 @@ class Failure:
     note: str = ""  # what was done about it
     autoreset: bool = False  # a step began the next episode, and its reset failed
     stepped: bool = False  # the step itself was done; its row lacks only the reset that failed after it
+    refused: bool = False  # an engine was asked what it does not have
     cause: BaseException | None = field(default=None, compare=False)
 
     def error(self) -> SubEnvError:

@@ -25,7 +25,7 @@ from vecwrap.rows.batch import row as row_of
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Env, chain_of
+from vecwrap.sources.description import Description, Env, chain_of
 from vecwrap.sources.failure import Failure, said_by
 from vecwrap.sources.old_api import not_an_env, refuse_no_pair
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
@@ -121,6 +121,10 @@ class SubEnv:
     def frames(self, frames: Frames) -> None:
         self._frames = frames
         self._in_stride = False
+
+    def describe(self) -> Description:
+        """What a backend must know of it."""
+        return Description.of(self.env)
 
     # -- what a backend asks -------------------------------------------------------------------------------------------
 
@@ -482,10 +486,12 @@ def near_attribute(env: Env, name: str) -> str | None:
     return None
 
 
-def refuse_one_for_several(sub_envs: Sequence[SubEnv]) -> None:
+def refuse_one_for_several(sub_envs: Sequence[Any]) -> None:
     """Refuse a factory that returns an environment that another sub-environment already has."""
     seen: dict[int, int] = {}
     for sub_env in sub_envs:
+        if not isinstance(sub_env, SubEnv):  # a part of an engine
+            continue
         other = seen.setdefault(id(sub_env.env.unwrapped), sub_env.index)
         if other != sub_env.index:
             raise ArgumentError(

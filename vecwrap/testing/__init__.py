@@ -2,11 +2,11 @@
 
 It has no dependencies beyond vecwrap's own, and works with any test runner:
 
-    from vecwrap.testing import BACKEND_LAWS, check_wrapper
+    from vecwrap.testing import BACKEND_LAWS, check_wrapper, on
 
     @pytest.mark.parametrize("law", BACKEND_LAWS)
     def test_my_backend(law):
-        law(MyBackend)
+        law(on(MyRunner))
 
     def test_my_layer():
         check_wrapper(MyLayer)
@@ -14,7 +14,7 @@ It has no dependencies beyond vecwrap's own, and works with any test runner:
 
 from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.testing.backends import BACKEND_LAWS, check_backend
-from vecwrap.testing.drive import Lockstep, Policy, drive, drive_rows
+from vecwrap.testing.drive import Lockstep, Policy, drive, drive_rows, on
 from vecwrap.testing.toys import SPACES, BadManners, Holdings, ToyEnv, assert_nothing_left, digest, toy
 from vecwrap.testing.twice import Difference, play_twice
 from vecwrap.testing.wrappers import WRAPPER_LAWS, Subject, check_wrapper
@@ -37,6 +37,7 @@ __all__ = [
     "digest",
     "drive",
     "drive_rows",
+    "on",
     "play_twice",
     "rows_of",
     "toy",

@@ -14,32 +14,42 @@ import numpy as np
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.backends.dummy import DummyBackend
+from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ResetNeededError, SubEnvError
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.testing.drive import Lockstep, Policy, assert_in_space, assert_kept, drive, drive_rows, play
+from vecwrap.testing.drive import (
+    Lockstep,
+    MakeBackend,
+    Policy,
+    assert_in_space,
+    assert_kept,
+    drive,
+    drive_rows,
+    on,
+    on_dummy,
+    play,
+)
 from vecwrap.testing.toys import SPACES, Holdings, assert_nothing_left, toy
-
-MakeBackend = Callable[..., VecEnv]
-"""``make_backend(factories, **options)``, with the options of ``vecwrap.env.backend.Backend``."""
 
 Factories = Sequence[Callable[[], gymnasium.Env[Any, Any]]]
 
 
-def check_backend(make_backend: MakeBackend, *, laws: Iterable[Callable[..., None]] | None = None) -> None:
+def check_backend(backend: type[Runner] | MakeBackend, *, laws: Iterable[Callable[..., None]] | None = None) -> None:
     """Raise AssertionError, with an explanation, if a backend breaks one of the laws.
 
     Args:
-        make_backend: called as ``make_backend(factories, **options)``: a backend's class, or a partial of it.
+        backend: a runner's class, or what is called as ``make_backend(factories, **options)``, such as
+            ``on(Threads, workers=2)``.
         laws: which; None means all of ``BACKEND_LAWS``.
 
     Raises:
         AssertionError: a law is broken; the message gives the call, the expected result, and the actual one.
 
-    >>> check_backend(DummyBackend, laws=[seeds_are_per_sub_environment])
+    >>> check_backend(on_dummy, laws=[seeds_are_per_sub_environment])
     """
+    make_backend = on(backend) if isinstance(backend, type) and issubclass(backend, Runner) else backend
     for law in BACKEND_LAWS if laws is None else laws:
         law(make_backend)
 
@@ -48,7 +58,7 @@ def check_backend(make_backend: MakeBackend, *, laws: Iterable[Callable[..., Non
 def _beside_dummy(make_backend: MakeBackend, factories: Factories, **options: Any) -> Any:
     """The dummy backend as the reference, and the backend under test, to be called in lockstep."""
     with ExitStack() as stack:
-        yield Lockstep(*(stack.enter_context(make(factories, **options)) for make in (DummyBackend, make_backend)))
+        yield Lockstep(*(stack.enter_context(make(factories, **options)) for make in (on_dummy, make_backend)))
 
 
 # -- law 1: the same stream --------------------------------------------------------------------------------------------
@@ -91,7 +101,7 @@ def same_rows_by_send_and_recv(make_backend: MakeBackend, *, steps: int = 40) ->
     for mode in Autoreset:
         options: dict[str, Any] = {"autoreset": mode, "batch_size": 2}
         factories = [toy(observations="mixed", actions="mixed")] * 5
-        with DummyBackend(factories, **options) as reference:
+        with on_dummy(factories, **options) as reference:
             expected = drive_rows(reference, steps, seed=3)
         with make_backend(factories, **options) as env:
             got = drive_rows(env, steps, seed=3)
@@ -171,7 +181,7 @@ def arguments_are_never_touched(make_backend: MakeBackend) -> None:
 
 def actions_are_taken_when_they_are_given(make_backend: MakeBackend) -> None:
     """Actions that the user changes between ``step_async`` and ``step_wait`` are taken as originally given."""
-    with DummyBackend([toy()] * 3) as reference, make_backend([toy()] * 3) as env:
+    with on_dummy([toy()] * 3) as reference, make_backend([toy()] * 3) as env:
         for one in (reference, env):
             one.reset(seed=1)
         expected = reference.step(np.array([0, 1, 2]))

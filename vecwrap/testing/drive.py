@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from copy import deepcopy
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from vecwrap.backends.dummy import Dummy
+from vecwrap.env.backend import Backend
+from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SubEnvError
@@ -19,6 +23,33 @@ _FIELDS = [name for name in StepResult.__slots__ if name != "failures"]  # error
 ON_REQUEST = (Autoreset.DISABLED, Autoreset.EPISODIC)  # the modes that leave resets to the caller
 
 
+MakeBackend = Callable[..., VecEnv]
+"""``make_backend(factories, **options)``, with the options of ``vecwrap.env.backend.Backend`` and of its runner."""
+
+
+def on(runner: type[Runner], **fixed: Any) -> MakeBackend:
+    """Return the constructor of backends with a runner, and with some of its options.
+
+    Args:
+        runner: the runner's class.
+        **fixed: its options, or those of every backend.
+
+    Returns:
+        What is called as ``make_backend(factories, **options)``.
+
+    >>> from vecwrap.backends.dummy import Dummy
+    >>> from vecwrap.testing.toys import toy
+    >>> on(Dummy, autoreset="disabled")([toy()] * 2).close()
+    """
+    make: Any = partial(Backend.of, runner, **fixed)
+    make.__name__, make.name = runner.__name__, runner.name
+    made: MakeBackend = make
+    return made
+
+
+on_dummy = on(Dummy)
+
+
 class Policy:
     """Random actions that depend only on the sub-environment and on how many actions it has had.
 
@@ -27,9 +58,9 @@ class Policy:
         seed: of the actions.
         start: the number of the first sub-environment.
 
-    >>> from vecwrap.backends.dummy import DummyBackend
+    >>> from vecwrap.testing.drive import on_dummy
     >>> from vecwrap.testing.toys import toy
-    >>> with DummyBackend([toy()] * 3) as env:
+    >>> with on_dummy([toy()] * 3) as env:
     ...     one, other = Policy(env, seed=1), Policy(env, seed=1)
     ...     first = one()
     >>> [*other([2]), *other([0, 1])] == [first[2], *first[:2]]  # in whatever order they are asked for
@@ -56,7 +87,7 @@ def play(env: VecEnv, steps: int, act: Callable[[], Any]) -> Iterator[tuple[Any,
         result = env.step(act())
         ended = result[2] | result[3]
         yield result
-        if ended.any() and env._root.autoreset in ON_REQUEST:
+        if ended.any() and env._core.autoreset in ON_REQUEST:
             yield of_reset(*env.reset(options={"reset_mask": ended}), env.num_envs)
 
 
@@ -110,9 +141,9 @@ class Lockstep:
         reference: its results are returned to the caller.
         *others: the environments that must behave the same.
 
-    >>> from vecwrap.backends.dummy import DummyBackend
+    >>> from vecwrap.testing.drive import on_dummy
     >>> from vecwrap.testing.toys import toy
-    >>> with DummyBackend([toy()] * 2) as one, DummyBackend([toy()] * 2) as other:
+    >>> with on_dummy([toy()] * 2) as one, on_dummy([toy()] * 2) as other:
     ...     both = Lockstep(one, other)
     ...     observations, infos = both("reset", seed=1)
     ...     other.set_attr("bonus", 1.0, indices=0)
@@ -185,15 +216,15 @@ def drive(
     Raises:
         AssertionError: something differs from the reference.
 
-    >>> from vecwrap.backends.dummy import DummyBackend
+    >>> from vecwrap.testing.drive import on_dummy
     >>> from vecwrap.testing.toys import toy
-    >>> with DummyBackend([toy()] * 2) as one, DummyBackend([toy()] * 2) as other:
+    >>> with on_dummy([toy()] * 2) as one, on_dummy([toy()] * 2) as other:
     ...     met = drive(Lockstep(one, other), 100, seed=1)
     >>> sorted(met), min(met.values()) > 0
     (['terminations', 'truncations'], True)
     """
     env = lockstep.envs[0]
-    mode, num_envs = env._root.autoreset, env.num_envs
+    mode, num_envs = env._core.autoreset, env.num_envs
     rng = np.random.default_rng(seed)
     policy = Policy(env, seed)
     lockstep("reset", seed=seed)
@@ -261,9 +292,9 @@ def drive_rows(env: VecEnv, steps: int, seed: int = 0, *, ignore: Collection[str
     Returns:
         For each sub-environment its rows, in order, as ``rows_of`` returns them.
 
-    >>> from vecwrap.backends.dummy import DummyBackend
+    >>> from vecwrap.testing.drive import on_dummy
     >>> from vecwrap.testing.toys import toy
-    >>> with DummyBackend([toy()] * 2, batch_size=1) as env:
+    >>> with on_dummy([toy()] * 2, batch_size=1) as env:
     ...     streams = drive_rows(env, 10, seed=1)
     >>> [len(stream) for stream in streams]  # the first reset, ten steps, and where an episode is cut short, a reset
     [12, 11]
@@ -278,7 +309,7 @@ def drive_rows(env: VecEnv, steps: int, seed: int = 0, *, ignore: Collection[str
 
 def arrivals(env: VecEnv, steps: int, seed: int, start: int = 0) -> Iterator[tuple[tuple[Any, ...], Collection[int]]]:
     """Yield what ``drive_rows`` receives, with the sub-environments that it is about."""
-    n, mode = env.num_envs, env._root.autoreset
+    n, mode = env.num_envs, env._core.autoreset
     policy = Policy(env, seed, start)
     acted = np.zeros(n, dtype=np.int64)
     over = np.zeros(n, dtype=np.bool_)  # ended, and not reset yet

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.dummy import Dummy
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.pipeline.layers import plan_layers, refuse_wrong_order
 from vecwrap.pipeline.places import Source
@@ -21,9 +21,9 @@ from vecwrap.pipeline.words import read_layers
 from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.rows.step_result import Autoreset, StepResult
 from vecwrap.sources.sub_env import SubEnvFactory
-from vecwrap.testing.backends import MakeBackend
 from vecwrap.testing.drive import (
     Diary,
+    MakeBackend,
     Policy,
     SideBySide,
     Witness,
@@ -33,6 +33,8 @@ from vecwrap.testing.drive import (
     drive,
     drive_rows,
     freeze,
+    on,
+    on_dummy,
     play,
 )
 from vecwrap.testing.toys import toy
@@ -49,7 +51,7 @@ class Subject:
         ignore: dotted names of infos that depend on a clock.
         changes: raw fields of StepResult that the layer changes on purpose.
         independent: whether a row depends on its own history alone; False for a layer with statistics over all rows.
-        backend: what it is put over: a backend's class, or a partial of it.
+        backend: what it is put over: ``on`` a runner's class.
 
     >>> from vecwrap.wrappers.framestack import FrameStack
     >>> subject = Subject(lambda env: FrameStack(env, 3), steps=20)
@@ -67,7 +69,7 @@ class Subject:
     ignore: Collection[str] = ("episode.t",)
     changes: Collection[str] = ()
     independent: bool = True
-    backend: MakeBackend = DummyBackend
+    backend: MakeBackend = on_dummy
 
     def build(self, num_envs: int, mode: Autoreset, *, keep: bool = False, **options: Any) -> tuple[VecEnv, Witness]:
         """Return the layer around a witness around the backend, and the witness.
@@ -159,7 +161,7 @@ def in_any_order_of_arrival(subject: Subject) -> None:
     if not subject.independent:
         return
     # The rows of worker processes arrive in any order; those of dummy only if they are shuffled.
-    shuffled = replace(subject, backend=_AnyOrder) if subject.backend is DummyBackend else subject
+    shuffled = replace(subject, backend=on(_AnyOrder)) if subject.backend is on_dummy else subject
     for mode in Autoreset:
         env, _ = subject.build(4, mode)
         with env:
@@ -171,16 +173,16 @@ def in_any_order_of_arrival(subject: Subject) -> None:
             assert_same(*pair, f"{mode}, sub-environment {i} in another order of arrival")
 
 
-class _AnyOrder(DummyBackend):
+class _AnyOrder(Dummy):
     """Its rows arrive in a random order."""
 
-    def _start(self, factories: Any) -> Any:
+    def start(self, factories: Any) -> Any:
         self._order = np.random.default_rng(9)
-        return super()._start(factories)
+        return super().start(factories)
 
-    def _poll(self, deadline: float | None) -> None:
+    def poll(self, deadline: float | None) -> None:
         self.local.shuffle(self._order)
-        super()._poll(deadline)
+        super().poll(deadline)
 
 
 def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
@@ -194,7 +196,7 @@ def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
     for mode in Autoreset:
         with ExitStack() as stack:
             factories = [subject.factory] * num_envs
-            dummy = stack.enter_context(DummyBackend(factories, autoreset=mode))
+            dummy = stack.enter_context(on_dummy(factories, autoreset=mode))
             other = stack.enter_context(subject.backend(factories, autoreset=mode, batch_size=batch_size))
             both = SideBySide(subject.wrap, dummy, other, ignore=subject.ignore)
             for env in both.envs:

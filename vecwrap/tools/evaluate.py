@@ -184,7 +184,7 @@ def _to_reset(env: Quota, dones: BoolArray) -> BoolArray:
     """Return which rows must be reset explicitly: none if they reset by themselves; none that may rest for good."""
     if env.metadata["autoreset_mode"] != AutoresetMode.DISABLED:
         return np.zeros_like(dones)
-    return dones & ~env.met if env._root.autoreset is Autoreset.EPISODIC else dones
+    return dones & ~env.met if env._core.autoreset is Autoreset.EPISODIC else dones
 
 
 @contextlib.contextmanager
@@ -194,17 +194,18 @@ def _unchanged(env: VecEnv, seed: Any) -> Iterator[None]:
     An evaluation with its own seed uses up the seed of ``build``, which is kept for the first reset afterwards.
     """
     before = [(layer, layer.training) for layer in env.layers]
-    root, kept = env._root, env._root._build_seed
+    pending, interrupts = env._face.pending, env._core.books.interrupts
+    kept = pending.seed
     try:
         env.eval()
         yield
     finally:
-        with root._interrupts:
-            root._interrupts.hold()  # so that all of them continue
+        with interrupts:
+            interrupts.hold()  # so that all of them continue
             for layer, training in before:
                 layer.training = training
             if seed is not None:
-                root._build_seed = kept
+                pending.seed = kept
 
 
 @contextlib.contextmanager

@@ -13,20 +13,19 @@ from vecwrap.env.action_masks import METHOD, PLACES, ActionMasks
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError
-from vecwrap.rows.batch import Batch
 from vecwrap.rows.infos import columns, row_of
 from vecwrap.rows.step_result import StepResult
 
 
 class Onlooker(VecEnvWrapper):
-    """Put around an environment for a while, and changes nothing."""
+    """Put around an environment for a while, and changes nothing.
 
-    def _remember(self, step: StepResult) -> None:
-        """Let the environment keep what is shown: its own masked resets show it again, however the playing ends."""
-        self.env._remember(step)
+    The environment itself keeps what is shown: its own masked resets show it again, however the playing ends.
+    """
 
-    def _all_observations(self) -> Batch:
-        return self.env._all_observations()
+    def __init__(self, env: VecEnv, *args: Any, **kwargs: Any) -> None:
+        super().__init__(env, *args, **kwargs)
+        self._face.shown = env._face.shown
 
 
 class Player(Onlooker):

@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeAlias
 
 import gymnasium
 
-from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.native import NativeBackend
-from vecwrap.backends.workers.process import ProcessBackend
-from vecwrap.env.backend import Backend
+from vecwrap.backends.dummy import Dummy
+from vecwrap.backends.native import Native
+from vecwrap.backends.workers.process import Processes
+from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.pipeline import registry
 from vecwrap.sources.raw_rewards import Tap
@@ -26,7 +26,7 @@ __all__ = ["Kind", "Part", "Stopwatch"]
 Kind: TypeAlias = Literal["environment", "layer", "backend", "window", "face", "policy", "other"]
 
 FACE = ("step", "step_async", "step_wait", "reset", "reset_async", "reset_wait", "send", "recv")
-ROWS = ("_send", "_send_reset", "_receive")
+ROWS = ("send", "reset", "receive")
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Part:
 class Stopwatch:
     """Times the parts of an environment while it is entered.
 
-    Entering installs timed versions of the private row methods on this chain's instances, and leaving removes them.
+    Entering installs timed versions of the row protocol's methods on this chain's rows, and leaving removes them.
     Every moment in between belongs to exactly one part, the innermost that is running, so the parts add up to the total
     to the nanosecond. The parts include the cost of the clock itself, about a microsecond per part.
 
@@ -100,7 +100,7 @@ class Stopwatch:
         return self._timed(part, function)
 
     def __enter__(self) -> Stopwatch:
-        self._env._root.watch(True)
+        self._env._core.books.watch(True)
         for thing, name, part in self._places:
             before = getattr(thing, name)
             setattr(thing, name, self._timed(part, before))
@@ -110,7 +110,7 @@ class Stopwatch:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._env._root.watch(False)
+        self._env._core.books.watch(False)
         self._pass_time()
         self._running.clear()
         while self._put_on:
@@ -146,33 +146,36 @@ class Stopwatch:
 
     def _all_places(self) -> Iterator[tuple[Any, str, Part]]:
         """Objects, names of their methods, and the parts that these belong to; inner parts first."""
-        *layers, root = self._env.layers
-        yield from self._backend_places(root)
+        *layers, _ = self._env.layers
+        core = self._env._core
+        yield from self._backend_places(core.runner, core.env_id)
         for layer in reversed(layers):
             part = Part(_name(layer), "layer", "in this process, around the vector")
-            yield from ((layer, name, part) for name in ROWS)
+            yield from ((layer.rows, name, part) for name in ROWS)
         if self._env is not self._env.layers[0]:  # a window around the chain is not one of its layers
             window = Part("window", "window", "shows the frames, and waits until the next are due")
-            yield from ((self._env, name, window) for name in ROWS)
+            yield from ((self._env.rows, name, window) for name in ROWS)
         face = Part("face", "face", "checks the actions, makes the five-tuple")
         yield from ((self._env, name, face) for name in FACE)
 
-    def _backend_places(self, root: Any) -> Iterator[tuple[Any, str, Part]]:
+    def _backend_places(self, runner: Runner, env_id: str) -> Iterator[tuple[Any, str, Part]]:
         wait = Part("wait", "backend", "until the workers have answered, and their layers")
-        if isinstance(root, NativeBackend):
+        books = runner.books
+        if isinstance(runner, Native):
             wait.what = "until the engine has stepped"
-            yield from ((root.vector_env, name, wait) for name in ("step", "reset"))
-        elif isinstance(root, Backend):
-            if isinstance(root, DummyBackend):
-                wait.what = "the loop over the sub-environments"
-                yield from _sub_env_places(root.local.sub_envs, root.env_id)
-            elif isinstance(root, ProcessBackend) and root.own is not None:
-                yield root.own, "run", Part("parent_share", "backend", "steps the sub-environments of this process")
-            yield root, "_poll", wait
-            yield root.slots, "collect", Part("copy", "backend", "makes fresh arrays and infos of all rows")
-        yield root, "_send", self._sent
-        yield root, "_send_reset", Part("resets", "backend", "sends resets off that were asked for")
-        yield root, "_receive", Part("books", "backend", "keeps the books of which rows are home")
+            yield from ((runner.vector_env, name, wait) for name in ("step", "reset"))
+        elif isinstance(runner, Dummy):
+            wait.what = "the loop over the sub-environments"
+            held = [source for source in runner.local.sub_envs if isinstance(source, SubEnv)]
+            yield from _sub_env_places(held, env_id)
+        elif isinstance(runner, Processes) and runner.own is not None:
+            yield runner.own, "run", Part("parent_share", "backend", "steps the sub-environments of this process")
+        if not isinstance(runner, Native):
+            yield runner, "poll", wait
+        yield books.slots, "collect", Part("copy", "backend", "makes fresh arrays and infos of all rows")
+        yield books, "send", self._sent
+        yield books, "reset", Part("resets", "backend", "sends resets off that were asked for")
+        yield books, "receive", Part("books", "backend", "keeps the books of which rows are home")
 
 
 def _sub_env_places(sub_envs: list[SubEnv], env_name: str) -> Iterator[tuple[Any, str, Part]]:

@@ -182,7 +182,7 @@ def backend_kinds() -> list[BackendKind]:
     kinds = []
     for name in registry.backends.names():
         try:
-            signature = Signature.of(registry.backends.load(name))
+            signature = Signature.of(registry.backends.load(name), skip=0)
         except SpecError:
             continue
         options = frozenset(p.name for p in signature.parameters if p.name not in PIPELINE_KEYS)

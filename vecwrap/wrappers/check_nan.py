@@ -42,8 +42,8 @@ class CheckNan(VecEnvWrapper):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
-        >>> env = CheckNan(DummyBackend([lambda: gymnasium.make("Pendulum-v1")] * 2))
+        >>> import vecwrap
+        >>> env = CheckNan(vecwrap.build("Pendulum-v1", n=2, backend="dummy"))
         >>> observations, infos = env.reset(seed=1)
         >>> env.step([[0.5], [float("nan")]])
         Traceback (most recent call last):

@@ -29,8 +29,8 @@ class ClipAction(VecEnvWrapper):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
-        >>> env = ClipAction(DummyBackend([lambda: gymnasium.make("Pendulum-v1")] * 2))
+        >>> import vecwrap
+        >>> env = ClipAction(vecwrap.build("Pendulum-v1", n=2, backend="dummy"))
         >>> env.single_action_space
         Box(-inf, inf, (1,), float32)
         >>> observations, infos = env.reset(seed=1)

@@ -32,8 +32,8 @@ class ClipReward(VecEnvWrapper):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
-        >>> env = ClipReward(DummyBackend([lambda: gymnasium.make("Pendulum-v1")] * 2))
+        >>> import vecwrap
+        >>> env = ClipReward(vecwrap.build("Pendulum-v1", n=2, backend="dummy"))
         >>> observations, infos = env.reset(seed=1)
         >>> observations, rewards, *rest = env.step(env.action_space.sample())
         >>> rewards

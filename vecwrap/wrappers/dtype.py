@@ -32,8 +32,8 @@ class Dtype(MapObservations):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
-        >>> env = Dtype(DummyBackend([lambda: gymnasium.make("CartPole-v1")] * 2), "float64")
+        >>> import vecwrap
+        >>> env = Dtype(vecwrap.build("CartPole-v1", n=2, backend="dummy"), "float64")
         >>> observations, infos = env.reset(seed=1)
         >>> observations.dtype
         dtype('float64')

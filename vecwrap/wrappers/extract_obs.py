@@ -23,11 +23,11 @@ class ExtractObs(MapObservations):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> import vecwrap
         >>> class Robot(gymnasium.Env):
         ...     observation_space = spaces.Dict(camera=spaces.Box(0, 1, (8, 8)), goal=spaces.Discrete(4))
         ...     action_space = spaces.Discrete(2)
-        >>> env = ExtractObs(DummyBackend([Robot]), "goal")
+        >>> env = ExtractObs(vecwrap.build(Robot, n=1, backend="dummy"), "goal")
         >>> env.single_observation_space
         Discrete(4)
         >>> env.close()

@@ -25,11 +25,11 @@ class FilterObs(MapObservations):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> import vecwrap
         >>> class Robot(gymnasium.Env):
         ...     observation_space = spaces.Dict(arm=spaces.Discrete(2), eye=spaces.Discrete(3), goal=spaces.Discrete(4))
         ...     action_space = spaces.Discrete(2)
-        >>> env = FilterObs(DummyBackend([Robot]), ("goal", "arm"))
+        >>> env = FilterObs(vecwrap.build(Robot, n=1, backend="dummy"), ("goal", "arm"))
         >>> env.single_observation_space
         Dict('arm': Discrete(2), 'goal': Discrete(4))
         >>> env.close()

@@ -22,8 +22,8 @@ class Flatten(MapObservations):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
-        >>> env = Flatten(DummyBackend([lambda: gymnasium.make("FrozenLake-v1")] * 2))
+        >>> import vecwrap
+        >>> env = Flatten(vecwrap.build("FrozenLake-v1", n=2, backend="dummy"))
         >>> env.single_observation_space
         Box(0, 1, (16,), int64)
         >>> observations, infos = env.reset(seed=1)

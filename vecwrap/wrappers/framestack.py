@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
+from vecwrap.env.face import Shown
 from vecwrap.env.picture import load_cv2
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -58,8 +59,8 @@ class FrameStack(VecEnvWrapper):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
-        >>> env = FrameStack(DummyBackend([lambda: gymnasium.make("CartPole-v1")] * 2), 4)
+        >>> import vecwrap
+        >>> env = FrameStack(vecwrap.build("CartPole-v1", n=2, backend="dummy"), 4)
         >>> observations, infos = env.reset(seed=1)
         >>> observations.shape, observations.dtype
         ((2, 4, 4), dtype('float32'))
@@ -96,6 +97,8 @@ class FrameStack(VecEnvWrapper):
         self.channels = channels
         self._stacks = {key: _Stack(box, env.num_envs, k, axis, channels, padding) for key, box in stacked.items()}
         self._set_observation_space(members.replaced(space, {key: each.space for key, each in self._stacks.items()}))
+        if None in self._stacks:
+            self._face.shown = _Shown(self._stacks[None])
 
     def on_step(self, step: StepResult) -> None:
         """Stack terminal observations with the ended history, clear rows that open an episode, then append."""
@@ -117,13 +120,22 @@ class FrameStack(VecEnvWrapper):
         for key, each in self._stacks.items():
             each.load(fitting(members.of(state["stacks"], key), each.all(), "stacks"))
 
-    def _remember(self, step: StepResult) -> None:
-        """Keep what other members show; the stacks already keep their own."""
-        if None not in self._stacks:
-            super()._remember(step)
 
-    def _all_observations(self) -> Batch:
-        return self._stacks[None].all() if None in self._stacks else super()._all_observations()
+class _Shown(Shown):
+    """What is shown is in the stacks already."""
+
+    def __init__(self, stack: _Stack) -> None:
+        self._stack = stack
+
+    def remember(self, step: StepResult) -> None:
+        """Keep nothing."""
+
+    def all(self) -> Batch:
+        """All stacks."""
+        return self._stack.all()
+
+    def load(self, batch: Batch) -> None:
+        """Take in nothing: the layer's own state has it."""
 
 
 class _Stack:

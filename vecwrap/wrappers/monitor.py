@@ -95,9 +95,9 @@ class Monitor(VecEnvWrapper):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> import vecwrap
         >>> make = lambda: gymnasium.make("CartPole-v1", max_episode_steps=5)
-        >>> env = Monitor(DummyBackend([make, make]))
+        >>> env = Monitor(vecwrap.build(make, n=2, backend="dummy"))
         >>> observations, infos = env.reset(seed=1)
         >>> while "episode" not in infos:
         ...     observations, rewards, terminations, truncations, infos = env.step([0, 1])
@@ -293,16 +293,15 @@ class Monitor(VecEnvWrapper):
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def _before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
         self._open()
-        super()._send_reset(env_ids, seeds, options)
 
     def _open(self) -> None:
         if self.dir is None or self._opened:
             return
         header = {
             "t_start": time.time(),
-            "env_id": self._root.env_id,
+            "env_id": self._core.env_id,
             "step_unit": "agent step",
             "frame_skip": self._frame_skip(),
             "pipeline": self._pipeline_hash,
@@ -335,10 +334,10 @@ class Monitor(VecEnvWrapper):
 
         None if unknown: an engine is not asked, because it may skip without declaring it, and its workers may die.
         """
-        if self._root.is_engine:
+        if self._core.is_engine:
             return None
         try:
-            (frames,) = self._root.get_attr("frame_skip", indices=0)
+            (frames,) = self._core.calls.now("get_attr", [("frame_skip",)], [0])
         except VecwrapError:
             return 1
         return int(frames) if isinstance(frames, (int, np.integer)) else None

@@ -35,8 +35,8 @@ class Normalize(Normalizing, VecEnvWrapper):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
-        >>> env = Normalize(DummyBackend([lambda: gymnasium.make("Pendulum-v1")] * 2), gamma=0.9)
+        >>> import vecwrap
+        >>> env = Normalize(vecwrap.build("Pendulum-v1", n=2, backend="dummy"), gamma=0.9)
         >>> observations, infos = env.reset(seed=1)
         >>> env.single_observation_space
         Box(-10.0, 10.0, (3,), float32)

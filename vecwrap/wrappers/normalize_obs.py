@@ -37,8 +37,8 @@ class NormalizeObs(Normalizing, VecEnvWrapper):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
-        >>> env = NormalizeObs(DummyBackend([lambda: gymnasium.make("CartPole-v1")] * 8))
+        >>> import vecwrap
+        >>> env = NormalizeObs(vecwrap.build("CartPole-v1", n=8, backend="dummy"))
         >>> observations, infos = env.reset(seed=1)
         >>> for _ in range(100):
         ...     observations, *_ = env.step([0, 1] * 4)

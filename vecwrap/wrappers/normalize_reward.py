@@ -37,8 +37,8 @@ class NormalizeReward(Normalizing, VecEnvWrapper):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
-        >>> env = NormalizeReward(DummyBackend([lambda: gymnasium.make("Pendulum-v1")] * 2))
+        >>> import vecwrap
+        >>> env = NormalizeReward(vecwrap.build("Pendulum-v1", n=2, backend="dummy"))
         >>> observations, infos = env.reset(seed=1)
         >>> for _ in range(100):
         ...     observations, rewards, *_ = env.step(env.action_space.sample())

@@ -69,8 +69,8 @@ class RecordTrajectories(VecEnvWrapper):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
-        >>> RecordTrajectories(DummyBackend([lambda: gymnasium.make("CartPole-v1")] * 2), "trajectories")
+        >>> import vecwrap
+        >>> RecordTrajectories(vecwrap.build("CartPole-v1", n=2, backend="dummy"), "trajectories")
         <VecEnv CartPole-v1, n=2, dummy, same_step, layers RecordTrajectories>
     """
 
@@ -112,7 +112,7 @@ class RecordTrajectories(VecEnvWrapper):
         self._seeds: list[int | None] = [None] * len(ids)
         self._given: list[int | None] = [None] * self.num_envs  # seeds of resets that are under way
         self._compress = compress
-        self._header: dict[str, Any] = {"env_id": self._root.env_id, "pipeline": None}
+        self._header: dict[str, Any] = {"env_id": self._core.env_id, "pipeline": None}
         self._made_folder = False
         self._failed = False
 
@@ -175,6 +175,7 @@ class RecordTrajectories(VecEnvWrapper):
             self._drop_running()
 
     def _refuse_state(self, state: dict[str, Any]) -> None:
+        """Refuse trajectories of other sub-environments, or longer ones."""
         parts, ids = state["trajectories"], list(self._ids)
         if state["envs"] != ids:
             raise CheckpointError(
@@ -190,11 +191,10 @@ class RecordTrajectories(VecEnvWrapper):
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def _before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
         self._make_folder()
         for i, seed in zip(env_ids.tolist(), seeds, strict=True):
             self._given[i] = seed
-        super()._send_reset(env_ids, seeds, options)
 
     def _make_folder(self) -> None:
         if not self._made_folder:
@@ -234,13 +234,13 @@ class RecordTrajectories(VecEnvWrapper):
         self._open[places] = True
         self._first_steps[places] = self._parts[places] = 0
         told = scheduled = None
-        if self._root._on_schedule:  # otherwise the environment itself reports this key, with its own meaning
+        if self._core.on_schedule:  # otherwise the environment itself reports this key, with its own meaning
             told, scheduled = step.infos.get("_episode_seed"), step.infos.get("episode_seed")
         for k, place in zip(np.flatnonzero(which).tolist(), places.tolist(), strict=True):
             i = int(step.env_ids[k])
             seed, self._given[i] = self._given[i], None
             # After a failed reset another seed was used; a schedule reports the one it used, if any.
-            if step.lost[k] or self._root._on_schedule:
+            if step.lost[k] or self._core.on_schedule:
                 seed = None
             self._seeds[place] = int(scheduled[k]) if told is not None and scheduled is not None and told[k] else seed
 

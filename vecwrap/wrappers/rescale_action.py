@@ -33,8 +33,8 @@ class RescaleAction(VecEnvWrapper):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
-        >>> env = RescaleAction(DummyBackend([lambda: gymnasium.make("Pendulum-v1")] * 2))
+        >>> import vecwrap
+        >>> env = RescaleAction(vecwrap.build("Pendulum-v1", n=2, backend="dummy"))
         >>> env.single_action_space, env.unwrapped.single_action_space
         (Box(-1.0, 1.0, (1,), float32), Box(-2.0, 2.0, (1,), float32))
         >>> observations, infos = env.reset(seed=1)

@@ -30,8 +30,8 @@ class ScaleObs(MapObservations):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
-        >>> env = ScaleObs(DummyBackend([lambda: gymnasium.make("Pendulum-v1")] * 2), -1, 1)
+        >>> import vecwrap
+        >>> env = ScaleObs(vecwrap.build("Pendulum-v1", n=2, backend="dummy"), -1, 1)
         >>> env.unwrapped.single_observation_space, env.single_observation_space
         (Box([-1. -1. -8.], [1. 1. 8.], (3,), float32), Box(-1.0, 1.0, (3,), float32))
         >>> env.close()

@@ -28,8 +28,8 @@ class ScaleReward(VecEnvWrapper):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
-        >>> env = ScaleReward(DummyBackend([lambda: gymnasium.make("CartPole-v1")] * 2), 0.1)
+        >>> import vecwrap
+        >>> env = ScaleReward(vecwrap.build("CartPole-v1", n=2, backend="dummy"), 0.1)
         >>> observations, infos = env.reset(seed=1)
         >>> observations, rewards, *rest = env.step([0, 1])
         >>> rewards

@@ -75,9 +75,9 @@ class TerminalObs(VecEnvWrapper):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> import vecwrap
         >>> make = lambda: gymnasium.make("CartPole-v1", max_episode_steps=3)
-        >>> env = TerminalObs(DummyBackend([make, make], autoreset="next_step"))
+        >>> env = TerminalObs(vecwrap.build(make, n=2, backend="dummy", autoreset="next_step"))
         >>> observations, infos = env.reset(seed=1)
         >>> while "terminal_obs" not in infos:
         ...     observations, rewards, terminations, truncations, infos = env.step([0, 1])

@@ -40,9 +40,9 @@ class Tile(VecEnvWrapper):
         PlanError: an environment without ``rgb_array`` rendering, a size below 16, or labels without OpenCV.
 
     Example:
-        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> import vecwrap
         >>> from vecwrap.testing import ToyEnv  # its frames are 4 pixels high and 6 wide
-        >>> env = Tile(DummyBackend([lambda: ToyEnv(render_mode="rgb_array")] * 5))
+        >>> env = Tile(vecwrap.build(lambda: ToyEnv(render_mode="rgb_array"), n=5, backend="dummy"))
         >>> observations, infos = env.reset(seed=1)
         >>> env.render().shape
         (12, 12, 3)

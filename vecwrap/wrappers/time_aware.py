@@ -43,8 +43,8 @@ class TimeAware(VecEnvWrapper):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
-        >>> env = TimeAware(DummyBackend([lambda: gymnasium.make("CartPole-v1")] * 2), flatten=False)
+        >>> import vecwrap
+        >>> env = TimeAware(vecwrap.build("CartPole-v1", n=2, backend="dummy"), flatten=False)
         >>> observations, infos = env.reset(seed=1)
         >>> observations, *rest = env.step([0, 1])
         >>> observations["time"]

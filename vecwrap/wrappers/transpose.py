@@ -27,11 +27,11 @@ class Transpose(MapObservations):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> import vecwrap
         >>> class Camera(gymnasium.Env):
         ...     observation_space = spaces.Box(0, 255, (4, 6, 3), np.uint8)
         ...     action_space = spaces.Discrete(2)
-        >>> env = Transpose(DummyBackend([Camera]))
+        >>> env = Transpose(vecwrap.build(Camera, n=1, backend="dummy"))
         >>> env.single_observation_space
         Box(0, 255, (3, 4, 6), uint8)
         >>> env.close()

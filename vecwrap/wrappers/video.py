@@ -83,9 +83,9 @@ class Video(VecEnvWrapper):
 
     Example:
         >>> import gymnasium
-        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> import vecwrap
         >>> make = lambda: gymnasium.make("CartPole-v1", render_mode="rgb_array")
-        >>> Video(DummyBackend([make] * 2), "videos", by="steps", every=10_000, length=200, envs=(0,))
+        >>> Video(vecwrap.build(make, n=2, backend="dummy"), "videos", by="steps", every=10_000, length=200, envs=(0,))
         <VecEnv CartPole-v1, n=2, dummy, same_step, layers Video>
     """
 
@@ -123,7 +123,7 @@ class Video(VecEnvWrapper):
             raise PlanError(f"video: fps: expected a number above 0 and below 1000, got {fps:g}")
         if not name or Path(name).name != name:
             raise PlanError(f'video: name: expected the prefix of file names, got "{name}"; set the folder with dir')
-        self._folder = VideoFolder(Path(dir).absolute(), name, fps, {"env_id": self._root.env_id, "pipeline": None})
+        self._folder = VideoFolder(Path(dir).absolute(), name, fps, {"env_id": self._core.env_id, "pipeline": None})
         by = one_of("video: by", by, ("episodes", "steps"))
         triggered = self._trigger(by, every, at, trigger)
         length = None if length is None else _at_least("length", length, 1)
@@ -184,11 +184,10 @@ class Video(VecEnvWrapper):
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def _before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
         self._open()
         with self._surviving():
-            self._ask_for_frames(self._root._resetting)  # with options of each row, more than ``env_ids``
-        super()._send_reset(env_ids, seeds, options)
+            self._ask_for_frames(self._face.pending.resetting)  # with options of each row, more than ``env_ids``
 
     def _open(self) -> None:
         if not self._opened:

@@ -1,6 +1,6 @@
-"""The common base of backends whose sub-environments live in workers: local processes, or actors of a cluster.
+"""The common base of runners whose sub-environments live in workers: local processes, or actors of a cluster.
 
-Starting workers and transporting messages is up to the backend; this module defines the requests to workers, and what
+Starting workers and transporting messages is up to the runner; this module defines the requests to workers, and what
 their answers, their silence and their end mean for the sub-environments.
 """
 
@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -21,8 +20,8 @@ from gymnasium.error import NoAsyncCallError
 
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.messages import WorkerInit, by_value, encode_for_worker, named, refuse_malformed
-from vecwrap.env.backend import Backend, Factory
 from vecwrap.env.restarts import WorkerHealth
+from vecwrap.env.runner import Runner
 from vecwrap.errors import (
     ArgumentError,
     BackendError,
@@ -32,22 +31,26 @@ from vecwrap.errors import (
     text_of,
 )
 from vecwrap.interrupts import is_of_a_handler
-from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import IntArray
 from vecwrap.sources.description import Description, of_all, refuse_outside
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.sub_env import Takeover
+from vecwrap.sources.sub_env import Factory, Takeover
 
 STOPPED = 1.0  # seconds: if a wait takes so much longer than asked for, this process was stopped meanwhile
 
 
 def share_out(
-    num_envs: int, workers: int | None, envs_per_worker: int | None, parent_share: bool | None = False
+    num_envs: int,
+    workers: int | None,
+    envs_per_worker: int | None,
+    parent_share: bool | None = False,
+    *,
+    together: int = 1,
 ) -> list[range]:
     """Return the sub-environments of each worker: consecutive, in shares that differ by at most one.
 
     By default one worker per usable core. ``envs_per_worker`` leaves fewer in the last. With ``parent_share`` there is
-    one more share than ``workers``, the parent's.
+    one more share than ``workers``, the parent's. ``together``: so many stay together, the rows of an engine.
 
     >>> share_out(5, 2, None), share_out(5, None, 3)
     ([range(0, 3), range(3, 5)], [range(0, 3), range(3, 5)])
@@ -57,6 +60,14 @@ def share_out(
             raise PlanError(f"{name}: expected at least 1, got {value}")
     if workers is not None and envs_per_worker is not None:
         raise PlanError("workers and envs_per_worker: expected one of the two, got both; each follows from the other")
+    if together > 1:
+        if envs_per_worker is not None and envs_per_worker % together:
+            raise PlanError(
+                f"envs_per_worker: expected a multiple of {together}, the rows of an engine, got {envs_per_worker}"
+            )
+        each = None if envs_per_worker is None else envs_per_worker // together
+        shares = share_out(num_envs // together, workers, each, parent_share)
+        return [range(share.start * together, share.stop * together) for share in shares]
     if envs_per_worker is not None:
         return [range(i, min(i + envs_per_worker, num_envs)) for i in range(0, num_envs, envs_per_worker)]
     count = min(workers + bool(parent_share) if workers else usable_cores(), num_envs)
@@ -110,38 +121,37 @@ class AnyWorker(ABC):
 _Worker = TypeVar("_Worker", bound=AnyWorker)
 
 
-class WorkerBackend(Backend, Generic[_Worker]):
-    """A backend whose sub-environments live in workers, and are lost with them."""
+class Workers(Runner, Generic[_Worker]):
+    """A runner whose sub-environments live in workers, and are lost with them."""
 
     noun: ClassVar[str] = "worker"  # what a worker is called
+    of_its_process: ClassVar[str] = "and its workers answer only that process"
 
+    _factories: list[Factory]
     _shares: list[range]  # the sub-environments of each worker; last those of this process, if any
     _owner_of: list[int]  # the number of the worker of each sub-environment
 
-    def __init__(self, factories: Sequence[Factory], *, limits: Mapping[str, float | None], **settings: Any) -> None:
+    def __init__(self, limits: Mapping[str, float | None]) -> None:
         self._limits = limits  # seconds, by the option's name
-        self._owner = os.getpid()  # the process that built it
-        self._factories = list(factories)
         self._workers: list[_Worker] = []
         self._descriptions: dict[int, Description] = {}
         self._joint: Description  # of all
         self._start_failures: list[Failure] = []
         self._attaching = False  # whether there are slots already, for workers started from now on
-        self._broken: VecwrapError | None = None  # raised by every further call
         self._torn = False  # whether any worker is torn
         self._asked_of: frozenset[int] = frozenset()  # the sub-environments that the last call was for
-        self._asks = 0  # counts calls of ``_ask``; answers to an earlier, interrupted one are dropped
+        self._asks = 0  # counts calls of ``ask``; answers to an earlier, interrupted one are dropped
+        self._values: dict[int, Any] = {}
         self._value_failures: list[Failure] = []
         self._unanswered: VecwrapError | None = None  # the error of a call in which a worker died
-        super().__init__(factories, **settings)
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
-        """Refuse what ``Backend.check_options`` refuses, and time limits that make no sense."""
-        Backend.check_options(options)
+        """Refuse what every runner refuses, and time limits that make no sense."""
+        Runner.check_options(options)
         check_limits({name: options.get(name) for name in ("step_timeout", "reset_timeout", "start_timeout")})
 
-    # -- what a backend adds -------------------------------------------------------------------------------------------
+    # -- what a runner adds -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def _start_anew(self, worker: _Worker, takeovers: dict[int, Takeover]) -> None:
@@ -183,11 +193,11 @@ class WorkerBackend(Backend, Generic[_Worker]):
         share = worker.env_ids
         init = WorkerInit(
             env_ids=tuple(share),
-            num_envs=self.num_envs,
+            num_envs=self.books.num_rows,
             factories=[self._factories[i] for i in share],
             takeovers=None if takeovers is None else [takeovers[i] for i in share],
-            autoreset=self.autoreset,
-            debug=self.debug,
+            autoreset=self.books.autoreset,
+            debug=self.books.debug,
             number=worker.number,
             num_workers=self.workers,
             largest_share=max(map(len, self._shares)),
@@ -211,12 +221,12 @@ class WorkerBackend(Backend, Generic[_Worker]):
             if failed is not None:
                 patience = min(patience, time.monotonic() + 1.0)
                 before = any(
-                    worker.env_ids[0] < failed and ("made" in worker.owes() or worker.env_ids[0] in self._due)
+                    worker.env_ids[0] < failed and ("made" in worker.owes() or worker.env_ids[0] in self.books.due)
                     for worker in self._workers
                 )
                 if not before or time.monotonic() > patience:
                     raise min(self._start_failures, key=lambda failure: failure.index).error()
-            self._make_due_anew()
+            self.books.make_due_anew()
             with contextlib.suppress(TimeoutError):
                 self._pump(None if failed is None else patience)
         self._joint = of_all(sorted(self._descriptions.items()))
@@ -232,46 +242,36 @@ class WorkerBackend(Backend, Generic[_Worker]):
         except BackendError as error:  # its spaces differ from the slots', so it must not write into them
             self._end_worker(worker)
             self._forget(worker)
-            self._broken = error
+            self.books.broken = error
             raise
 
     def _take_in_failed_start(self, worker: _Worker, failure: Failure) -> None:
         reason = str(failure.error()).partition("\n")[0]
         owed = worker.owes()
         self._forget(worker)
-        if self._lose(list(worker.env_ids), reason, made=False):
+        if self.books.lose(list(worker.env_ids), reason, made=False):
             self._leave_unanswered(worker, owed, reason)
             return
         if self._attaching:
-            self._broken = self._refused(failure).error()
-            raise self._broken
-        self._start_failures.append(self._refused(failure))
+            self.books.broken = self.books.refused(failure).error()
+            raise self.books.broken
+        self._start_failures.append(self.books.refused(failure))
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def _send(self, actions: Batch, env_ids: IntArray) -> None:
-        self._interrupts.hold()  # until all is sent
-        super()._send(actions, env_ids)
-
-    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def refuse_options(self, options: dict[str, Any] | None) -> None:
         if options is not None:
-            with _sendable("reset: the options"):  # before any row counts as pending
+            with _sendable("reset: the options"):
                 encode_for_worker(options)
-        super()._send_reset(env_ids, seeds, options)
 
-    def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
-        self.slots.actions.fill(self.rows(env_ids), actions)
-        self._ask_for_steps(env_ids)
-
-    def _ask_for_steps(self, env_ids: IntArray) -> None:
-        """Request a step of these sub-environments, with the actions in the slots."""
+    def send(self, env_ids: IntArray) -> None:
         messages = []
         for worker, ids in self._by_worker(env_ids):
             rows = None if len(ids) == len(worker.env_ids) else self._rows_of(worker, ids)
-            messages.append((worker, ("step", rows, self.slots.actions.export(ids))))
+            messages.append((worker, ("step", rows, self.books.slots.actions.export(ids))))
         self._tell(messages, self._expected("rows", "step_timeout"))
 
-    def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
         messages = [
             (worker, ("reset", self._rows_of(worker, ids), [seed_of[i] for i in ids], options))
@@ -279,16 +279,15 @@ class WorkerBackend(Backend, Generic[_Worker]):
         ]
         self._tell(messages, self._expected("rows", "reset_timeout"))
 
-    def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
-        super()._not_sent(env_ids, error)
+    def not_sent(self, env_ids: IntArray, error: BaseException) -> None:
         if not isinstance(error, Exception) and any(worker.owes() for worker in self._workers):
-            self._broken = BackendError(
+            self.books.broken = BackendError(
                 f"{type(error).__name__} occurred while actions were being sent, so the {self.noun}s' replies can no "
                 "longer be matched to requests; close() still works; build the environment again to continue"
             )
 
     def _by_worker(self, env_ids: Sequence[int] | IntArray) -> list[tuple[_Worker, list[int]]]:
-        if env_ids is self.all_ids:
+        if env_ids is self.books.all_ids:
             return [(worker, list(worker.env_ids)) for worker in self._workers]
         groups: dict[int, list[int]] = {}
         for i in map(int, env_ids):
@@ -338,13 +337,14 @@ class WorkerBackend(Backend, Generic[_Worker]):
     ) -> None:
         offset, failed = self._offset(worker), [failure.index for failure in failures]
         named = [*(offset + row for row in rows), *failed]
-        awaited = self._out.intersection(worker.env_ids).difference(self._ready, (one.index for one in self._failed))
+        books = self.books
+        awaited = books.out.intersection(worker.env_ids).difference(books.ready, (one.index for one in books.failed))
         if len(set(named)) < len(named) or not awaited.issuperset(named):
             raise ValueError(f"expected rows of {sorted(awaited)}, got {named}")
         if any(offset + row not in failed for row in stepped):
             raise ValueError(f"expected steps of {failed} before their failures, got {stepped}")
         if rows or stepped:
-            self.slots.load(rows + stepped, payload, offset, worker.env_ids[0])
+            books.slots.load(rows + stepped, payload, offset, worker.env_ids)
 
     def _refuse_others(self, worker: _Worker, values: dict[int, Any], failures: list[Failure]) -> None:
         asked = self._asked_of.intersection(worker.env_ids)
@@ -357,7 +357,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
         if kind == "rows":
             _, rows, _, _, failures = content
             offset = self._offset(worker)
-            self._arrived([offset + row for row in rows], failures)
+            self.books.arrived([offset + row for row in rows], failures)
         elif kind == "values":
             values, failures = content
             if ask == self._asks:
@@ -370,19 +370,19 @@ class WorkerBackend(Backend, Generic[_Worker]):
         else:
             assert kind == "remade", kind
             for failure in content[0]:
-                self._not_made(failure)
+                self.books.not_made(failure)
 
     def _is_due(self, deadline: float | None) -> bool:
         """Whether something is due, if nothing has arrived; an error if nothing can be."""
-        now = time.monotonic()
-        if self._due and min(self._due.values()) <= now:
+        books, now = self.books, time.monotonic()
+        if books.due and min(books.due.values()) <= now:
             return True
-        if not self._due and not any(worker.owes() for worker in self._workers):
-            if self._out:
-                raise self._never_home()
-            raise NoAsyncCallError("Another thread has taken the result this thread waits for.", str(self._pending))
+        if not books.due and not any(worker.owes() for worker in self._workers):
+            if books.out:
+                raise books.never_home()
+            raise NoAsyncCallError("Another thread has taken the result this thread waits for.", "wait")
         if deadline is not None and now >= deadline:
-            raise self._too_early()
+            raise books.too_early()
         return False
 
     def _excuse(self, longer: float) -> None:
@@ -394,11 +394,11 @@ class WorkerBackend(Backend, Generic[_Worker]):
     def _pump_until(self, done: Callable[[], bool], deadline: float | None = None) -> None:
         while not done():
             self._refuse_broken()
-            self._interrupts.let_through()
-            self._make_due_anew()
+            self.books.interrupts.let_through()
+            self.books.make_due_anew()
             self._pump(deadline)
 
-    def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+    def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         self._refuse_broken()
         arguments_of: dict[int, tuple[Any, ...]] = dict(zip(env_ids, arguments, strict=True))
         self._asks, self._asked_of = self._asks + 1, frozenset(env_ids)
@@ -409,25 +409,26 @@ class WorkerBackend(Backend, Generic[_Worker]):
         ]
         self._tell(messages, self._expected("values"), f"{method}: the arguments")
 
-    def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
+    def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
         self._pump_until(lambda: not any("values" in worker.owes() for worker in self._workers), deadline)
-        self._interrupts.let_through()
+        self.books.interrupts.let_through()
         if self._unanswered is not None:
             raise self._unanswered
         return self._values, self._value_failures
 
+    def answered(self) -> Collection[int]:
+        return self._values
+
     # -- workers that are lost -----------------------------------------------------------------------------------------
 
-    def _make_due_anew(self) -> float | None:
-        """Lose torn workers before receiving from or sending to them; then as every backend."""
+    def lose_torn(self) -> None:
         if self._torn:
             for worker in self._workers:
                 if worker.torn:
                     self._lose_worker(worker)
             self._torn = False
-        return super()._make_due_anew()
 
-    def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
+    def recreate(self, takeovers: dict[int, Takeover]) -> None:
         for worker, ids in self._by_worker(list(takeovers)):
             if worker.is_up():
                 message = "remake", self._rows_of(worker, ids), [takeovers[i] for i in ids]
@@ -435,27 +436,28 @@ class WorkerBackend(Backend, Generic[_Worker]):
             else:
                 self._start_anew(worker, takeovers)
 
-    def _take_back(self, env_ids: Iterable[int]) -> None:
+    def take_back(self, env_ids: Iterable[int]) -> None:
         for worker in {self._owner_of[i]: self._workers[self._owner_of[i]] for i in env_ids}.values():
             if worker.is_up():
                 worker.torn = self._torn = True
 
     def _book_loss(self, worker: _Worker, reason: str, said: str, owed: Sequence[str], **facts: Any) -> None:
         """Schedule the sub-environments of a worker that has ended for recreation, or raise BackendError."""
-        if hasattr(self, "slots"):
+        if hasattr(self.books, "slots"):
             for i in worker.env_ids:
-                self.slots.leave_cells(i)
-        if self._lose(list(worker.env_ids), reason, made=worker.made):
+                self.books.slots.leave_cells(i)
+        if self.books.lose(list(worker.env_ids), reason, made=worker.made):
             self._leave_unanswered(worker, owed, f"{reason}{said}", **facts)
             return
-        if self._recovery is None:
+        recovery = self.books.recovery
+        if recovery is None:
             remedy = 'with on_failure="restart" this is automatic'
         else:
-            limit = self._recovery.restarts.limit_in_words()
+            limit = recovery.restarts.limit_in_words()
             remedy = f"this is no longer automatic: {limit} are used up"
         remedy = f"close() still works; build the environment again to continue ({remedy})."
-        self._broken = self._error_of(worker, f"{reason}{said}\n{remedy}", **facts)
-        raise self._broken
+        self.books.broken = self._error_of(worker, f"{reason}{said}\n{remedy}", **facts)
+        raise self.books.broken
 
     def _leave_unanswered(self, worker: _Worker, owed: Sequence[str], said: str, **facts: Any) -> None:
         """Fail a call that a worker owed an answer to when it was lost."""
@@ -467,28 +469,15 @@ class WorkerBackend(Backend, Generic[_Worker]):
     def _error_of(worker: _Worker, text: str, **facts: Any) -> BackendError:
         return BackendError(text, worker=worker.number, env_ids=tuple(worker.env_ids), **facts)
 
-    def _worker_health(self) -> tuple[WorkerHealth, ...]:
+    def health(self) -> tuple[WorkerHealth, ...]:
         return tuple(
             WorkerHealth(worker.number, worker.pid if worker.is_up() else None, tuple(worker.env_ids), worker.restarts)
             for worker in self._workers
         )
 
-    # -- what may be called when ---------------------------------------------------------------------------------------
-
-    def _refuse_closed(self, name: str) -> None:
-        if not self.closed and self._broken is None and os.getpid() == self._owner:
-            return
-        super()._refuse_closed(name)
-        if os.getpid() != self._owner:
-            raise BackendError(
-                f"{name}: this environment was built in process {self._owner}, and its {self.noun}s answer only that "
-                f"process; build one in this process ({os.getpid()})"
-            )
-        self._refuse_broken()
-
     def _refuse_broken(self) -> None:
-        if self._broken is not None:
-            raise self._broken
+        if self.books.broken is not None:
+            raise self.books.broken
 
 
 @contextlib.contextmanager

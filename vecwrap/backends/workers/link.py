@@ -15,7 +15,7 @@ from vecwrap.backends.workers.asking import AnyWorker, Expected
 from vecwrap.backends.workers.launch import LastWords, WorkerProcess, exit_in_words, kill, start_worker
 from vecwrap.backends.workers.messages import Channel
 from vecwrap.backends.workers.shared import Lane
-from vecwrap.env.row_tracking import LOOK
+from vecwrap.env.books import LOOK
 from vecwrap.interrupts import held_back
 
 

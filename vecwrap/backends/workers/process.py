@@ -4,41 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import select
 import threading
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
-
-from gymnasium.vector import AutoresetMode
+from typing import Any, ClassVar
 
 from vecwrap.backends.local import LocalRows
-from vecwrap.backends.workers.asking import Expected, WorkerBackend, check_limits, share_out
+from vecwrap.backends.workers.asking import Expected, Workers, check_limits, share_out
 from vecwrap.backends.workers.cores import current_core, usable_cores
 from vecwrap.backends.workers.launch import check_start_method
 from vecwrap.backends.workers.link import Link, end_workers
 from vecwrap.backends.workers.messages import decode, encode
 from vecwrap.backends.workers.shared import ORDERED, Lane, SharedBlock, Spinner, allocate_shared
-from vecwrap.env.backend import Factory
-from vecwrap.env.row_tracking import LOOK
+from vecwrap.env.books import LOOK
 from vecwrap.errors import BackendError, PlanError, VecwrapError
+from vecwrap.rows.batch import Batch
 from vecwrap.rows.columns import Arena
-from vecwrap.rows.step_result import Autoreset, Frames, IntArray
+from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.sub_env import Takeover
+from vecwrap.sources.parts import together
+from vecwrap.sources.sub_env import Factory, Takeover
 
 GLANCE = 0.02  # seconds between checks of pipes and deaths, while all answers arrive in shared memory
 
 
-class ProcessBackend(WorkerBackend[Link]):
+class Processes(Workers[Link]):
     """Sub-environments in worker processes; each worker holds several.
 
     Args:
-        factories: one callable per sub-environment; they are sent by value (cloudpickle).
         workers: how many workers; None means one per usable core, counting this process if it has a share.
         envs_per_worker: how many sub-environments per worker, instead of ``workers``.
         start_method: None (a fresh interpreter), ``"spawn"``, ``"forkserver"`` or ``"fork"``.
@@ -50,16 +47,12 @@ class ProcessBackend(WorkerBackend[Link]):
             longer is killed, and ``on_failure`` applies. None waits forever.
         reset_timeout: the same for its share of a reset.
         start_timeout: the same for its start, including the creation of its environments.
-        autoreset, copy, batch_size, start_index, seed, debug: as every backend.
-        on_failure, max_restarts, restart_window, restart_backoff: as every backend: see `dummy`.
     """
 
     shared: ClassVar[bool] = False
 
     def __init__(
         self,
-        factories: Sequence[Factory],
-        *,
         workers: int | None = None,
         envs_per_worker: int | None = None,
         start_method: str | None = None,
@@ -68,55 +61,33 @@ class ProcessBackend(WorkerBackend[Link]):
         step_timeout: float | None = None,
         reset_timeout: float | None = None,
         start_timeout: float | None = None,
-        autoreset: Autoreset | AutoresetMode | str = Autoreset.SAME_STEP,
-        copy: bool = True,
-        batch_size: int | None = None,
-        start_index: int = 0,
-        seed: int | None = None,
-        debug: bool = False,
-        on_failure: Literal["raise", "restart"] = "raise",
-        max_restarts: int | None = 10,
-        restart_window: float | None = 60.0,
-        restart_backoff: float = 1.0,
     ) -> None:
-        self._shares = share_out(len(factories), workers, envs_per_worker, parent_share) if factories else []
-        self.start_method = check_start_method(start_method)
-        self.daemon = daemon
-        self.parent_share = parent_share and len(self._shares) > 1
         limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
         check_limits(limits)
+        super().__init__(limits)
+        self._wanted = workers, envs_per_worker, parent_share
+        self.start_method = check_start_method(start_method)
+        self.daemon = daemon
+        self.at_exit = (1.0 if daemon else math.inf), False
         self._limited = any(limits.values())
-        isolation = {"on_failure": on_failure != "raise", "batch_size": batch_size is not None, **limits}
-        if parent_share and (given := [name for name, value in isolation.items() if value]):
-            raise PlanError(
-                f"{given[0]}: expected none with parent_share=True, which steps sub-environments in this process; "
-                "leave one of the two out"
-            )
+        as_here = type(self).send is Processes.send and type(self).poll is Processes.poll  # not one derived from it
+        self.has_line = self.shared and ORDERED and as_here and not self._limited
         self._links: dict[int, Link] = {}  # by polled descriptor
         self._block: SharedBlock | None = None
         self._by_lane = False  # whether steps are requested through shared memory
+        self._lanes: list[Lane] = []
         self.own: LocalRows | None = None
         self._lock = threading.RLock()
         self._poller = select.poll()
         self._looked = 0.0
-        super().__init__(
-            factories,
-            limits=limits,
-            autoreset=autoreset,
-            copy=copy,
-            batch_size=batch_size,
-            start_index=start_index,
-            seed=seed,
-            debug=debug,
-            on_failure=on_failure,
-            max_restarts=max_restarts,
-            restart_window=restart_window,
-            restart_backoff=restart_backoff,
-        )
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
-    def _start(self, factories: Sequence[Factory]) -> Description:
+    def start(self, factories: Sequence[Factory]) -> Description:
+        self._factories = list(factories)
+        self._shares = share_out(len(factories), *self._wanted, together=together(factories))
+        self.parent_share = self._wanted[2] and len(self._shares) > 1
+        self._refuse_isolation()
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
         self._step_expected = self._expected("rows", "step_timeout")
         shares, own = (self._shares[:-1], self._shares[-1]) if self.parent_share else (self._shares, range(0))
@@ -129,31 +100,40 @@ class ProcessBackend(WorkerBackend[Link]):
         for worker, init in zip(self._workers, inits, strict=True):
             self._initiate(worker, init)
         if own:
-            self.own = LocalRows(own, self._factories[own[0] :], self._interrupts)
-            self._descriptions.update(self.own.make(self.autoreset, debug=self.debug))
+            self.own = LocalRows(own, self._factories[own[0] :], self.books.interrupts)
+            self._descriptions.update(self.own.make(self.books.autoreset, debug=self.books.debug))
         first = self._await_made()
         self._allocate(first)
         if self.own is not None:
-            self.own.attach(self.slots)
+            self.own.attach(self.books.slots)
         self._attaching = True
         for worker in self._workers:
             self._attach(worker)
         self._pump_until(lambda: not any(worker.expected for worker in self._workers))
         return first
 
+    def _refuse_isolation(self) -> None:
+        books = self.books
+        isolation = {"on_failure": books.recovery is not None, "batch_size": books.batch_size is not None}
+        if self._wanted[2] and (given := [name for name, value in {**isolation, **self._limits}.items() if value]):
+            raise PlanError(
+                f"{given[0]}: expected none with parent_share=True, which steps sub-environments in this process; "
+                "leave one of the two out"
+            )
+
     def _init_of_worker(self, worker: Link, takeovers: dict[int, Takeover] | None) -> bytes:
         cores = usable_cores()
         spins = worker.number < cores - 1 and self.workers <= cores
-        return self._init_of(worker, takeovers, shared=self.shared, each=self.batch_size is not None, spins=spins)
+        return self._init_of(worker, takeovers, shared=self.shared, each=self.books.batch_size is not None, spins=spins)
 
     def _launch(self, worker: Link) -> None:
         """Start a worker's process; one that cannot be started counts as lost."""
         try:
             worker.start(self.start_method, daemon=self.daemon)
         except BackendError as error:
-            if self._lose(list(worker.env_ids), str(error), made=False):
+            if self.books.lose(list(worker.env_ids), str(error), made=False):
                 return
-            self._broken = error
+            self.books.broken = error
             raise
         for descriptor in (worker.channel.fileno(), worker.pidfd):
             if descriptor >= 0:
@@ -183,17 +163,18 @@ class ProcessBackend(WorkerBackend[Link]):
 
     def _allocate(self, first: Description) -> None:
         """Allocate the slots: in this process's own memory, or shared with the workers."""
-        form = self.num_envs, first.observation_space, first.action_space
-        first_own = self._shares[-1][0] if self.parent_share else self.num_envs
+        books = self.books
+        form = books.num_rows, first.observation_space, first.action_space
+        first_own = self._shares[-1][0] if self.parent_share else books.num_rows
         if not self.shared:
-            self.slots = Slots(*form, first_row=first_own)
+            books.slots = Slots(*form, first_row=first_own)
             return
         arena = Arena()
         allocate_shared(*form, self.workers, largest := max(map(len, self._shares)), arena)
         self._block = SharedBlock.create(arena.num_bytes)
         arena = Arena(self._block.buffer)
-        self.slots, words = allocate_shared(*form, self.workers, largest, arena, first_row=first_own)
-        self._by_lane = not self.slots.actions.rides_the_pipe
+        books.slots, words = allocate_shared(*form, self.workers, largest, arena, first_row=first_own)
+        self._by_lane = not books.slots.actions.rides_the_pipe
         if self._by_lane:
             for worker in self._workers:
                 try:
@@ -201,30 +182,82 @@ class ProcessBackend(WorkerBackend[Link]):
                 except OSError as error:
                     remedy = 'use fewer workers, or backend="subprocess"'
                     raise BackendError(f"shmem: a worker's bells could not be created ({error}); {remedy}") from error
+                self._lanes.append(worker.lane)
+        else:
+            books.rule_out_line()
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
+    def not_sent(self, env_ids: IntArray, error: BaseException) -> None:
         if self.own is not None:
             self.own.forget(env_ids.tolist())
-        super()._not_sent(env_ids, error)
+        super().not_sent(env_ids, error)
 
-    def _ask_for_steps(self, env_ids: IntArray) -> None:
+    def send(self, env_ids: IntArray) -> None:
         if not self._by_lane:
-            super()._ask_for_steps(env_ids)
+            super().send(env_ids)
             if self.own is not None:
                 self.own.step(self._own_among(env_ids))
             return
         expected = self._step_expected
-        whole = env_ids is self.all_ids and self.batch_size is None
+        books = self.books
+        whole = env_ids is books.all_ids and books.batch_size is None
         with self._lock:
-            if self._broken is not None:
-                raise self._broken
+            if books.broken is not None:
+                raise books.broken
             asked = [(worker, None) for worker in self._workers] if whole else self._by_worker(env_ids)
             for worker, ids in self._elsewhere_first(asked):
                 worker.ask(ids, expected)
             if self.own is not None:
                 self.own.step(self._shares[-1] if whole else self._own_among(env_ids))
+
+    # -- the straight line ---------------------------------------------------------------------------------------------
+
+    def step_whole(self, actions: Batch) -> bool:
+        """Step all rows; False leaves the step to the general path: it takes long, is a message, a row has failed."""
+        books = self.books
+        books.slots.actions.fill(slice(None), actions)
+        with self._lock:
+            if books.broken is not None:
+                raise books.broken
+            try:
+                for worker, _ in self._elsewhere_first([(worker, None) for worker in self._workers]):
+                    worker.ask(None, self._step_expected)
+                if self.own is not None:
+                    self.own.step(self._shares[-1])
+            except BaseException as error:
+                self.not_sent(books.all_ids, error)
+                raise
+        if self.own is not None:
+            self.own.run(books.arrived)
+        if books.failed or time.monotonic() - self._looked > GLANCE:  # it looks at stderr and for deaths
+            return False
+        with self._lock:
+            return self._spinner.spin(self._lanes, books.interrupts.came) and self._take_whole()
+
+    def _take_whole(self) -> bool:
+        """Take all answers, which are there; False if some have come as messages."""
+        books, whole = self.books, True
+        try:
+            for worker, lane in zip(self._workers, self._lanes, strict=True):
+                rows, answers = lane.take()
+                whole = whole and answers == 1
+                if answers:
+                    worker.answered(answers)
+                    books.slots.load_shared(rows)
+                    books.ready = books.ready + rows
+        except LookupError as error:
+            self._lose_worker(worker, f"has written what cannot be read here ({error})")
+            return False
+        except BaseException:  # an interrupt that was not held back: how far it got is unknown
+            worker.torn = self._torn = True
+            raise
+        if whole:
+            books.ready = []
+        return whole
+
+    def has_work(self) -> bool:
+        return bool(self.own) or any(worker.expected for worker in self._workers)
 
     def _elsewhere_first(self, asked: Sequence[tuple[Link, Any]]) -> list[tuple[Link, Any]]:
         """Return the workers that are up, those last that stepped on this core: they would take it as they wake up."""
@@ -238,13 +271,13 @@ class ProcessBackend(WorkerBackend[Link]):
         own = self._shares[-1]
         return [i for i in map(int, env_ids) if i >= own[0]] if self.own is not None else []
 
-    def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        super()._reset_rows(env_ids, seeds, options)
+    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        super().reset(env_ids, seeds, options)
         if self.own is not None and (own := self._own_among(env_ids)):
             seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
             self.own.reset(own, [seed_of[i] for i in own], options)
 
-    def _tell_frames(self, wanted: Sequence[Frames]) -> None:
+    def frames(self, wanted: Sequence[Frames]) -> None:
         if self.own is not None:
             self.own.tell_frames(wanted)
         with self._lock:
@@ -252,9 +285,9 @@ class ProcessBackend(WorkerBackend[Link]):
                 if worker.is_up():  # a new one takes them over
                     self._send_bytes(worker, encode(("frames", [wanted[i] for i in worker.env_ids])))
 
-    def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
+    def recreate(self, takeovers: dict[int, Takeover]) -> None:
         with self._lock:
-            super()._make_anew(takeovers)
+            super().recreate(takeovers)
 
     def _start_anew(self, worker: Link, takeovers: dict[int, Takeover]) -> None:
         init = self._init_of_worker(worker, takeovers)
@@ -263,22 +296,23 @@ class ProcessBackend(WorkerBackend[Link]):
         if self._attaching and worker.is_up():
             self._attach(worker)
 
-    def _poll(self, deadline: float | None) -> None:
-        if self._broken is not None:
-            raise self._broken
-        arrived = len(self._ready) + len(self._failed)
-        if self._due or self._torn:
-            self._make_due_anew()
+    def poll(self, deadline: float | None) -> None:
+        books = self.books
+        if books.broken is not None:
+            raise books.broken
+        arrived = books.num_arrived
+        if books.due or self._torn:
+            books.make_due_anew()
         if self.own:
-            if self._progress and deadline is not None and time.monotonic() > deadline:
-                raise self._too_early()
-            self.own.run(self._arrived, one=deadline is not None)
+            if books.progress and deadline is not None and time.monotonic() > deadline:
+                raise books.too_early()
+            self.own.run(books.arrived, one=deadline is not None)
             with self._lock:
                 self._hear_lanes()  # workers have stepped meanwhile
-        if len(self._ready) + len(self._failed) == arrived:
+        if books.num_arrived == arrived:
             self._pump(deadline)
 
-    def _notice_losses(self, env_ids: IntArray) -> None:
+    def notice_losses(self, env_ids: IntArray) -> None:
         with self._lock:
             self._look(0.0)
 
@@ -287,14 +321,14 @@ class ProcessBackend(WorkerBackend[Link]):
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        super()._ask(method, env_ids, arguments)
+    def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        super().ask(method, env_ids, arguments)
         if self.own is not None:
             own, arguments_of = self._own_among(env_ids), dict(zip(env_ids, arguments, strict=True))
             self.own.ask(method, own, [arguments_of[i] for i in own])
 
-    def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
-        values, failures = super()._answers(deadline)
+    def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
+        values, failures = super().answers(deadline)
         if self.own is not None:
             more, others = self.own.answers()
             return {**values, **more}, [*failures, *others]
@@ -308,7 +342,7 @@ class ProcessBackend(WorkerBackend[Link]):
 
     def _num_answers(self, worker: Link, message: tuple[Any, ...]) -> int:
         kind, rows, *_ = message
-        if kind not in ("step", "reset") or self.batch_size is None:
+        if kind not in ("step", "reset") or self.books.batch_size is None:
             return 1
         return len(worker.env_ids if rows is None else rows)  # one per row, so that ``recv`` can return some of them
 
@@ -360,7 +394,7 @@ class ProcessBackend(WorkerBackend[Link]):
         began = time.monotonic()
         events = self._poller.poll(milliseconds)
         self._excuse(time.monotonic() - began - milliseconds / 1e3)
-        self._refuse_closed_meanwhile()
+        self.books.refuse_closed_meanwhile()
         heard = [(link, descriptor) for descriptor, _ in events if (link := self._links.get(descriptor))]
         for worker, descriptor in heard:
             self._take_in(worker, descriptor)
@@ -380,7 +414,7 @@ class ProcessBackend(WorkerBackend[Link]):
     def _patience(self, deadline: float | None) -> float:
         """In milliseconds."""
         now = time.monotonic()
-        until = [now + LOOK, *self._due.values()]
+        until = [now + LOOK, *self.books.due.values()]
         if deadline is not None:
             until.append(deadline)
         if self._limited:
@@ -391,7 +425,7 @@ class ProcessBackend(WorkerBackend[Link]):
         """Receive all that a worker has sent, as noticed there (-1: in shared memory); if it hung up, lose it."""
         if not worker.is_up():
             return
-        self._interrupts.hold()  # until the next wait
+        self.books.interrupts.hold()  # until the next wait
         ended = descriptor >= 0 and descriptor == worker.pidfd
         try:
             lane = worker.lane
@@ -409,8 +443,8 @@ class ProcessBackend(WorkerBackend[Link]):
                         self._lose_worker(worker, f"has written what cannot be read here ({error})")
                         return
                     if answers:
-                        self.slots.load_shared(rows)
-                        self._arrived(rows, [])
+                        self.books.slots.load_shared(rows)
+                        self.books.arrived(rows, [])
             if lane is None or lane.piped or descriptor not in (-1, lane.back.listens):  # not only rows
                 ended = self._take_in_messages(worker) or ended
         except BaseException as error:
@@ -489,8 +523,8 @@ class ProcessBackend(WorkerBackend[Link]):
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def _stop(self, timeout: float, terminate: bool) -> None:
-        if os.getpid() != self._owner:
+    def stop(self, timeout: float, terminate: bool) -> None:
+        if self.books.forked:
             return  # in a forked process: the workers belong to its parent
         locked = self._lock.acquire(timeout=max(2 * LOOK, min(timeout, 3600.0)))  # held while a thread waits
         try:
@@ -513,9 +547,6 @@ class ProcessBackend(WorkerBackend[Link]):
         if self._block is not None:
             self._block.close_descriptor()
             self._block = None
-        if hasattr(self, "slots"):
-            del self.slots  # the mapping is released with the last array over it
-            self._latest = None
-
-    def _close_at_exit(self) -> None:
-        self._close(1.0 if self.daemon else math.inf, terminate=False)
+        if hasattr(self.books, "slots"):
+            del self.books.slots  # the mapping is released with the last array over it
+            self.books.latest = None

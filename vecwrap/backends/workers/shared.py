@@ -195,6 +195,25 @@ class Spinner:
                 break
         self.mean += _WEIGHT * (min(clock() - start, 4 * MOST) - self.mean)
 
+    def spin(self, lanes: Sequence[Lane], came: Callable[[], bool]) -> bool:
+        """Poll until all lanes have answered everything; False if that takes too long, or if ``came``."""
+        clock, crowded = self._clock, self._crowded
+        start = clock()
+        until, done = start + self.bound, False
+        while not done:
+            for lane in lanes:
+                if lane._counts[_DONE] != lane._asked:
+                    break
+            else:
+                done = True
+                break
+            if came() or clock() >= until:
+                break
+            if crowded:
+                os.sched_yield()
+        self.mean += _WEIGHT * (min(clock() - start, 4 * MOST) - self.mean)
+        return done
+
 
 class Words:
     """The shared words of one lane."""
@@ -208,8 +227,11 @@ class Words:
 
 
 def lanes(num_workers: int, largest_share: int, allocate: Allocate) -> list[Words]:
-    """Allocate the words of all lanes: one entry per row, and one more whose count may not have been read yet."""
-    size = -(-(largest_share + 1) // 8) * 8  # whole cache lines
+    """Allocate the words of all lanes: an entry for each row, and one whose count may not have been read yet.
+
+    A row whose answer came as a message may be asked again before the count of its last entry is looked at.
+    """
+    size = -(-2 * largest_share // 8) * 8  # whole cache lines
     counts = allocate((num_workers, 16), np.int64)
     entries, piped = (allocate((num_workers, size), np.int64) for _ in range(2))
     if not counts.flags.writeable:  # only the size is being measured

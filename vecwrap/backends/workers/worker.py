@@ -28,6 +28,7 @@ from vecwrap.rows.columns import Arena
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, same_space
 from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.parts import Source, announce, make_source
 from vecwrap.sources.sub_env import SubEnv, Takeover, refuse_one_for_several
 
 _T = TypeVar("_T")
@@ -127,7 +128,7 @@ class Worker:
         self._parent = parent
         self._pid = os.getpid()
         self._each = init.each
-        self._sub_envs: list[SubEnv] = []
+        self._sub_envs: list[Source] = []
         self._first_row = init.env_ids[0] if init.shared else 0
         self._rows = range(self._first_row, self._first_row + len(init.env_ids))
         self._lane: LaneOfWorker | None = None
@@ -136,8 +137,12 @@ class Worker:
         descriptions: list[Description] = []
         for i, factory in zip(init.env_ids, init.factories, strict=True):
             try:
-                self._sub_envs.append(SubEnv(i, factory, init.autoreset, debug=init.debug))
-                descriptions.append(Description.of(self._sub_envs[-1].env))
+                self._sub_envs.append(
+                    make_source(
+                        i, factory, init.autoreset, self._sub_envs[-1] if self._sub_envs else None, debug=init.debug
+                    )
+                )
+                descriptions.append(self._sub_envs[-1].describe())
             except BaseException as error:
                 self.close()
                 raise CouldNotMake(make_failure(i, error)) from error
@@ -228,7 +233,7 @@ class Worker:
         self._slots.recycle()
         for k, sub_env in enumerate(self._sub_envs):
             sub_env.attach(self._slots, self._first_row + k)
-            if init.takeovers is not None:
+            if init.takeovers is not None and isinstance(sub_env, SubEnv):
                 try:
                     sub_env.take_over(init.takeovers[k])
                 except BaseException as error:
@@ -298,6 +303,7 @@ class Worker:
     def _reset(self, rows: list[int], seeds: list[int | None], options: dict[str, Any] | None) -> None:
         done: list[int] = []
         failures: list[Failure] = []
+        announce([self._sub_envs[row - self._first_row] for row in rows], "reset", [(seed, options) for seed in seeds])
         for row, seed in zip(rows, seeds, strict=True):
             sub_env = self._sub_envs[row - self._first_row]
             try:
@@ -345,8 +351,7 @@ class Worker:
                 good.append(row)
             except Exception as error:
                 sub_env = self._sub_envs[row - self._first_row]
-                ended = _unsendable(self._slots.final_infos.get(row, {}))
-                begun = _unsendable(self._slots.infos.get(row, {}))
+                begun, ended = map(_unsendable, self._slots.own_infos(row))
                 what = f"infos {ended + begun}" if ended or begun else "its result"
                 reason = TypeError(f"{what} cannot be sent between processes ({error}); leave it out, or use dummy")
                 action = self._slots.actions.get_all([row])[0] if during == "step" else None
@@ -356,6 +361,7 @@ class Worker:
     def _ask(self, method: str, rows: list[int], arguments: list[tuple[Any, ...]]) -> None:
         values: dict[int, Any] = {}
         failures = []
+        announce([self._sub_envs[row - self._first_row] for row in rows], method, arguments)
         for row, args in zip(rows, arguments, strict=True):
             sub_env = self._sub_envs[row - self._first_row]
             try:

@@ -1,0 +1,299 @@
+"""What is behind the face of a backend, and of every wrapper around it: books of rows, a runner, calls.
+
+Whatever a whole chain has once is here: the environment's name and mode, schedules of seeds, the saved states of
+sub-environments, and its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vecwrap.env.books import Books
+from vecwrap.env.calls import Calls
+from vecwrap.env.face import Pending
+from vecwrap.env.restarts import Health, Recovery, Restarts, check_policy
+from vecwrap.env.row_protocol import NumberedRows
+from vecwrap.env.runner import Runner
+from vecwrap.errors import ArgumentError, BackendError, CheckpointError, PlanError, ResetNeededError, SubEnvError
+from vecwrap.interrupts import counted_once
+from vecwrap.rows.step_result import Autoreset, IntArray
+from vecwrap.rows.table import Slots
+from vecwrap.sources.description import Description
+from vecwrap.sources.parts import of_engines, together
+from vecwrap.sources.sub_env import Factory
+
+__all__ = ["Core"]
+
+
+class Core:
+    """A started backend, without a face.
+
+    Args:
+        runner: where the sub-environments run.
+        factories: one for each sub-environment.
+        settings: ``copy``, ``batch_size``, ``debug`` as the backend's.
+        restarts: ``on_failure``, ``max_restarts``, ``restart_window``, ``restart_backoff`` as the backend's.
+    """
+
+    is_open: bool = False  # whether something must still be stopped, including after an interrupted `close`
+
+    def __init__(
+        self,
+        runner: Runner,
+        factories: Sequence[Factory],
+        autoreset: Autoreset,
+        *,
+        settings: Mapping[str, Any],
+        restarts: Mapping[str, Any],
+        seed: int | None,
+        start_index: int,
+    ) -> None:
+        check_policy(restarts)
+        num_envs, batch_size = len(factories), settings["batch_size"]
+        if not factories:
+            raise PlanError("n: expected at least one sub-environment, got 0 factories")
+        if batch_size is not None and not 1 <= batch_size <= num_envs:
+            raise PlanError(f"batch_size: expected 1 to n={num_envs}, got {batch_size}")
+        recovery, rows, engines = None, together(factories), of_engines(factories)
+        if rows > 1 and batch_size is not None:
+            raise PlanError(f"batch_size: the {rows} rows of an engine step and arrive together; leave it out")
+        if engines and restarts["on_failure"] == "restart":
+            raise PlanError("on_failure: an engine is not made anew; leave it out")
+        if restarts["on_failure"] == "restart":
+            if type(runner).recreate is Runner.recreate:
+                raise PlanError(f'on_failure: {runner.name} cannot recreate sub-environments; expected "raise"')
+            limits = (restarts[name] for name in ("max_restarts", "restart_window", "restart_backoff"))
+            recovery = Recovery(num_envs, autoreset, Restarts(num_envs, *limits))
+        self.num_envs = num_envs
+        self.autoreset = autoreset
+        self.runner = runner
+        self.books = runner.books = Books(num_envs, autoreset, runner, recovery=recovery, **settings)
+        self.calls = Calls(self.books, runner)
+        self.pending = Pending(self.books.all_ids, seed=seed, start_index=start_index)
+        self.numberings: list[tuple[Pending, NumberedRows]] = [(self.pending, self.books)]  # and those of wrappers
+        self.on_schedule = False  # whether seedless resets get what schedules say
+        self.is_open = True
+        with counted_once():
+            try:
+                self.description: Description = runner.start(factories)
+                if engines:
+                    self.books.keep_together(rows, self.description.name, masked_resets=self.description.masked_resets)
+                    runner.engine = self.description.name
+                if hasattr(self.books, "slots"):
+                    self.books.slots.recycle()
+            except BaseException:
+                with contextlib.suppress(Exception, SystemExit):  # an error while closing must not hide the cause
+                    self.close(None, terminate=True)
+                raise
+        # A copy: gymnasium.make_vec later sets the id of `spec` to that of a whole pipeline.
+        spec = self.description.spec
+        self.env_id = spec.id if spec is not None else self.description.name
+
+    @property
+    def name(self) -> str:
+        """The backend's name."""
+        return self.runner.name
+
+    @property
+    def copy(self) -> bool:
+        """Whether returned arrays are the caller's own."""
+        return self.books.copy
+
+    @property
+    def batch_size(self) -> int | None:
+        """How many rows ``recv`` waits for."""
+        return self.books.batch_size
+
+    @property
+    def is_engine(self) -> bool:
+        """Whether the sub-environments cannot be reached one by one."""
+        return bool(self.runner.engine)
+
+    @property
+    def slots(self) -> Slots:
+        """Where the sub-environments write their rows."""
+        return self.books.slots
+
+    def request_frames(self, layer: Any, env_ids: IntArray, opening: IntArray) -> None:
+        """Note whose frames a layer wants."""
+        if self.runner.engine:
+            raise PlanError(
+                f"{self.runner.engine}: a native engine cannot send frames; recorders need vecwrap's backends"
+            )
+        self.books.request_frames(layer, env_ids, opening)
+
+    def health(self) -> Health:
+        """Report restarts, lost episodes and workers."""
+        recovery = self.books.recovery
+        if recovery is None:
+            none = np.zeros(self.num_envs, dtype=np.int64)
+            return Health(none, none.copy(), ("",) * self.num_envs, self.runner.health())
+        restarts = recovery.restarts
+        counts, lost = restarts.counts.copy(), recovery.lost_episodes.copy()
+        return Health(counts, lost, tuple(restarts.reasons), self.runner.health())
+
+    # -- schedules of seeds --------------------------------------------------------------------------------------------
+
+    def follow(self, schedules: Sequence[bytes]) -> None:
+        """Have seedless resets get what these schedules say, one for each sub-environment."""
+        if self.runner.engine:
+            raise PlanError(
+                f"{self.runner.engine}: a native engine resets its sub-environments itself; for a schedule of seeds, "
+                "use one of vecwrap's backends"
+            )
+        self.calls.of_each("follow", [(schedule,) for schedule in schedules])
+        self.books.slots.scheduled[:] = 0
+        self.on_schedule = True
+        if self.books.recovery is not None:
+            self.books.recovery.follow(schedules)
+
+    def scheduled(self) -> tuple[dict[str, Any], ...]:
+        """Return the position of each sub-environment in its schedule, and the state of its function."""
+        return tuple(self.calls.of_all("scheduled"))
+
+    def go_on_in_schedule(self, states: Sequence[dict[str, Any]]) -> None:
+        """Load what ``scheduled`` gave."""
+        self.calls.of_each("go_on_in_schedule", [(state,) for state in states])
+        episodes = [state["episodes"] for state in states]
+        self.books.slots.scheduled[:] = episodes
+        if self.books.recovery is not None:
+            self.books.recovery.go_on_in_schedule(episodes)
+
+    def leave_seed_to_schedules(self) -> None:
+        """Keep build's seed from restarting schedules: it serves only first resets without a scheduled seed."""
+        pending = self.pending
+        if pending.seed is None or not self.on_schedule:
+            return
+        seeds = pending.seeds(None, pending.all_ids)
+        self.calls.of_each("leave_seed", [(seed,) for seed in seeds])
+        pending.seed = None
+        if self.books.recovery is not None:
+            self.books.recovery.seeded(seeds)
+
+    # -- saved states --------------------------------------------------------------------------------------------------
+
+    def sub_env_states(self) -> tuple[list[dict[str, Any]] | None, str | None]:
+        """Return the state of each sub-environment, or None and the reason."""
+        books = self.books
+        if self.runner.engine:
+            return None, f"{self.runner.engine} does not expose the state of its sub-environments"
+        if books.endings.any_ended and books.endings.never_reset.any():
+            return None, "it has not been reset yet"
+        try:
+            states = self.calls.of_all("state")
+        except (SubEnvError, ResetNeededError) as error:
+            return None, str(error)
+        except BackendError as error:  # saving killed a worker twice: save only the layers
+            if books.recovery is None:
+                raise
+            return None, str(error)
+        for i, state in enumerate(states):
+            state["ended"] = bool(books.endings.ended[i])
+            if books.recovery is not None:
+                state["recovery"] = books.recovery.state(i, books.slots)
+        return states, None
+
+    def load_sub_env_states(self, states: Sequence[dict[str, Any]] | None) -> None:
+        """Restore all sub-environments, or if one refuses, none of them; without states, each needs a reset."""
+        books, endings = self.books, self.books.endings
+        books.in_line = False
+        if states is None:
+            for _, rows in self.numberings:
+                rows.endings.mark(slice(None))
+            return
+        attributes = [self._attributes_of(i, state) for i, state in enumerate(states)]
+        try:
+            before = self.calls.of_all("state")
+            self.calls.of_all("load_state", list(zip(states, attributes, strict=True)))
+        except SubEnvError as error:
+            try:
+                self.calls.of_all(
+                    "load_state", [(state, self._attributes_of(i, state)) for i, state in enumerate(before)]
+                )
+            except SubEnvError:  # its own code fails again
+                self.load_sub_env_states(None)
+            raise CheckpointError(f"{error}; its saved state does not fit; save it anew") from error
+        endings.never_reset[:] = False
+        for i, state in enumerate(states):
+            books.slots.observations.put(i, state["observation"])
+            endings.ended[i] = state.get("ended", state["over"] and self.autoreset is Autoreset.DISABLED)
+            if books.recovery is not None:
+                books.recovery.loaded(i, state, books.slots)
+        endings.any_ended = bool(endings.ended.any())
+
+    def _attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the attributes set on a sub-environment that was saved after a restart, before any reset."""
+        if state["env"] is not None:
+            return {}
+        if self.books.recovery is not None:
+            return self.books.recovery.attributes_of(i, state)
+        return dict(state.get("recovery", {}).get("attributes", {}))
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def close(self, timeout: float | None, terminate: bool, *, tell: bool = False) -> None:
+        """Close everything; ``tell``: warn of a pending call."""
+        if not self.is_open:
+            return
+        books = self.books
+        # With `batch_size`, rows are pending whenever a loop ends; an exception says why a call is, also to its wait.
+        known = books.broken is not None or books.interrupts.inside or sys.exc_info()[0] is not None
+        calls = [pending.call for pending, rows in self.numberings if rows.out or pending.call == "call"]
+        dropped = next((call for call in calls if call not in (None, "send")), None) if tell and not known else None
+        books.closed, self.is_open, books.in_line = True, False, False
+        for pending, _ in self.numberings:
+            pending.call = pending.through = None
+        try:
+            self.runner.stop(5.0 if timeout is None else timeout, terminate)
+        except BaseException as error:
+            self.is_open = not isinstance(error, Exception)  # after an interrupt the next call continues
+            raise
+        finally:
+            books.interrupts.close()
+        if dropped is not None:  # last, because filters may make it an exception
+            warnings.warn(
+                f"Calling `close` while waiting for a pending call to `{dropped}` to complete; its result is dropped.",
+                stacklevel=4,
+            )
+
+
+def in_short(env: Any, core: Core) -> str:
+    """``<VecEnv CartPole-v1, n=2, dummy, same_step, layers monitor>``."""
+    if env.pipeline is not None:
+        name, layers = env.pipeline.env_name, env.pipeline.layer_names
+    else:
+        name, layers = core.env_id, tuple(type(layer).__name__ for layer in reversed(env.layers[:-1]))
+    number = core.runner.workers
+    workers = f", {number} worker{'s' * (number != 1)}" if number else ""
+    chain = f", layers {' > '.join(layers)}" if layers else ""
+    return f"<VecEnv {name}, n={env.num_envs}, {core.name}{workers}, {core.autoreset.value}{chain}>"
+
+
+def find_layer(env: Any, kind: Any) -> Any:
+    """Return the outermost layer of a class, as ``VecEnv.find`` says."""
+    if not isinstance(kind, type):
+        raise ArgumentError(
+            f"find: kind: expected the class of a layer, got {kind!r}; classes of the layers here are "
+            f"{', '.join(type(layer).__name__ for layer in env.layers)}"
+        )
+    for layer in env.layers:
+        if isinstance(layer, kind):
+            return layer
+    raise LookupError(f"{env!r} has no layer {kind.__name__}")
+
+
+def envs_of(env: Any, core: Core) -> list[Any]:
+    """Return the sub-environments, if all of them live in this process."""
+    if (envs := core.runner.envs()) is None:
+        raise AttributeError(
+            f"{env!r} has no envs: its sub-environments live in other processes, or in an engine; use "
+            'call("method", ...), get_attr("name") and set_attr("name", value), or backend="dummy"'
+        )
+    rows: list[int] = env._face.numbering.sources(env._face.pending.all_ids).tolist()
+    return [envs[i] for i in rows]

@@ -1,0 +1,447 @@
+"""What an environment does for whoever calls it: the pending call, its result until it is returned, and what was shown.
+
+Rows and their books are below (``vecwrap.env.row_protocol``); only here do StepResults become Gymnasium's five-tuple.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+
+from vecwrap.env.books import Books
+from vecwrap.env.calls import Calls
+from vecwrap.env.line import Line
+from vecwrap.env.row_protocol import NumberedRows, Rows
+from vecwrap.errors import ArgumentError, ResetNeededError
+from vecwrap.interrupts import is_interrupt
+from vecwrap.rows import batch as batches
+from vecwrap.rows import gymnasium_form
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.gymnasium_form import conform_actions, refuse_outside
+from vecwrap.rows.infos import OF_ENDS, make_room
+from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
+
+__all__ = ["Face", "FiveTuple", "Pending", "read_indices", "with_env_ids"]
+
+FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
+_PRIOR = {"step": "step_async", "reset": "reset_async", "send": "send"}
+
+
+class Pending:
+    """The call that the faces of a chain with one numbering of rows wait for, and what they share beside it.
+
+    Attributes:
+        num_envs: n.
+        all_ids: (n,) int64. All rows, the very array by which they are recognised below.
+        call: ``"step"``, ``"reset"``, ``"send"``, ``"call"``, or None.
+        through: the result that has passed all layers, until it is returned.
+        resetting: all rows of the last call that requested resets.
+        seed: of ``build``; used by the first reset if it is given none.
+        start_index: added to the index of each sub-environment in seeds.
+    """
+
+    def __init__(self, all_ids: IntArray, *, seed: int | None = None, start_index: int = 0) -> None:
+        self.num_envs = len(all_ids)
+        self.all_ids = all_ids
+        self.call: str | None = None
+        self.through: tuple[StepResult, FiveTuple] | None = None
+        self.resetting: frozenset[int] = frozenset()
+        self.seed = seed
+        self.start_index = start_index
+        self.asked: list[int] = []  # the sub-environments of the pending call to methods
+
+    def seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
+        """Return the seed of each of these rows; build's seed is used if none is given."""
+        given = read_seeds(seed, env_ids, self.num_envs, self.start_index)
+        if self.seed is None:
+            return given
+        of_build = read_seeds(self.seed, env_ids, self.num_envs, self.start_index)
+        return [own if own is not None else built for own, built in zip(given, of_build, strict=True)]
+
+    def indices(self, indices: Any, what: str = "env_ids", *, once: bool = False) -> IntArray:
+        """Read indices of sub-environments; None means all."""
+        return self.all_ids if indices is None else read_indices(indices, self.num_envs, what, once=once)
+
+
+class Shown:
+    """The observations that were last shown, so that a masked reset can repeat the other rows.
+
+    Args:
+        books: the backend's.
+        num_envs: n.
+    """
+
+    def __init__(self, books: Books, num_envs: int) -> None:
+        self._books = books
+        self._num_envs = num_envs
+        self._batch: Batch = None  # None if the backend can provide them again
+        self._unchanged = False  # whether the backend's own observations were shown while it was still None
+
+    def remember(self, step: StepResult) -> None:
+        """Keep what is shown; free if no layer changed it."""
+        if not len(step.env_ids):
+            return
+        if self._batch is None:
+            if step.observations is self._books.latest:
+                self._unchanged = True
+                return
+            if self._unchanged:  # a layer changes observations only sometimes
+                self._batch = self.all()
+            else:
+                self._batch = batches.empty_like(step.observations, self._num_envs)
+        batches.scatter(self._batch, step.rows, step.observations)
+
+    def all(self) -> Batch:
+        """All n rows, as fresh arrays."""
+        return batches.copy(self._books.slots.observations.batch() if self._batch is None else self._batch)
+
+    def load(self, batch: Batch) -> None:
+        """Take in what ``all`` gave."""
+        self._batch = batches.copy(batch)
+
+
+class Face:
+    """One environment of a chain, as whoever calls it sees it.
+
+    Args:
+        env: the environment, which has this face; not kept alive by it.
+        rows: its rows.
+        numbering: those at the bottom of them that have the same numbers, and know where each row is.
+        books: the backend's.
+        pending: shared with what is inside, if that numbers its rows alike.
+    """
+
+    object_leaves: bool  # whether observations have any, which are converted for Gymnasium
+    scalar_boxes: bool
+    single_observation_space: spaces.Space[Any]
+
+    def __init__(self, env: Any, rows: Rows, numbering: NumberedRows, books: Books, pending: Pending) -> None:
+        self._env = weakref.ref(env)
+        self.rows = rows
+        self.numbering = numbering
+        self.books = books
+        self.pending = pending
+        self.line: Line | None = None
+        self.shown = Shown(books, pending.num_envs)
+
+    def shows(self, single: spaces.Space[Any]) -> None:
+        """Set the space of one observation."""
+        self.single_observation_space = single
+        self.object_leaves = gymnasium_form.has_objects(single)
+        self.scalar_boxes = gymnasium_form.has_scalar_boxes(single)
+
+    def _found(self) -> Any:
+        return self._env()  # whoever calls has it
+
+    # -- what may be called when ---------------------------------------------------------------------------------------
+
+    def refuse_closed(self, name: str) -> None:
+        """Raise an error if the environment is closed, broken, or of another process."""
+        books = self.books
+        if books.closed:
+            raise ClosedEnvironmentError(
+                f"Trying to operate on {self._found()!r}, after a call to `close()`: `{name}`."
+            )
+        if books.forked:
+            books.refuse_forked(name)
+        if books.broken is not None:
+            raise books.broken
+
+    def refuse_pending(self, name: str, allow: str | None = None) -> None:
+        """Raise AlreadyPendingCallError if a call is pending, except for ``allow``."""
+        self.refuse_closed(name)
+        call = self.pending.call
+        if call is not None and call != allow:
+            wait = "recv" if call == "send" else f"{call}_wait"
+            raise AlreadyPendingCallError(
+                f"Calling `{name}` while waiting for a pending call to `{call}` to complete; {wait}() returns its "
+                "result, even after an interrupt.",
+                call,
+            )
+
+    def refuse_ended(self, env_ids: IntArray) -> None:
+        """Raise ResetNeededError if one of these rows must not be stepped before a reset."""
+        endings = self.numbering.endings
+        ended = env_ids[endings.ended[env_ids]]
+        if not len(ended):
+            return
+        if endings.never_reset.any():
+            raise ResetNeededError(f"{self._found()!r} has not been reset yet; call reset() before the first step")
+        raise ResetNeededError(
+            f"sub-environments {ended.tolist()} have ended or failed, or were loaded without a state, and have not "
+            "been reset; reset them with "
+            'reset(options={"reset_mask": mask}), or skip them with send(actions, env_ids=live)'
+        )
+
+    def idle_ids(self, env_ids: Any) -> IntArray:
+        """Read the rows that ``send`` is given: some that are not pending, or all such."""
+        out, num_envs = self.numbering.out, self.pending.num_envs
+        if env_ids is None:
+            if len(out) == num_envs:
+                raise ArgumentError("env_ids: all sub-environments are pending already; recv them first")
+            return np.array(sorted(set(range(num_envs)) - out), dtype=np.int64)
+        ids = self.pending.indices(env_ids, once=True)
+        if not len(ids):
+            raise ArgumentError("env_ids: expected at least one sub-environment, got none; skip the call instead")
+        if pending := [i for i in ids.tolist() if i in out]:
+            raise ArgumentError(f"env_ids: sub-environments {pending} are pending already; recv them first")
+        return ids
+
+    def masked(self, options: dict[str, Any] | None) -> tuple[IntArray, dict[str, Any] | None]:
+        """Return the rows of ``reset_mask``, and a copy of the options without it."""
+        if options is None or "reset_mask" not in options:
+            return self.pending.all_ids, options
+        mask, num_envs = options["reset_mask"], self.pending.num_envs
+        expected = f'options["reset_mask"]: expected a NumPy array of shape ({num_envs},) and dtype bool'
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+            got = f"dtype {mask.dtype}" if isinstance(mask, np.ndarray) else type(mask).__name__
+            raise ArgumentError(f"{expected}, got {got}; convert it with np.array(mask, dtype=bool)")
+        if mask.shape != (num_envs,):
+            raise ArgumentError(f"{expected}, got shape {mask.shape}")
+        if not mask.any():
+            raise ArgumentError(f"{expected} with at least one True, got none; skip the call instead")
+        never = self.numbering.endings.never_reset & ~mask
+        if never.any():
+            raise ResetNeededError(
+                f"a masked reset shows all {num_envs} rows, but sub-environments {np.flatnonzero(never).tolist()} have "
+                "never been reset; call reset() without a mask first"
+            )
+        rest = {key: value for key, value in options.items() if key != "reset_mask"}
+        return np.flatnonzero(mask), rest
+
+    # -- steps and resets ----------------------------------------------------------------------------------------------
+
+    def reset(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
+        """Request resets of groups of rows, each with its own options, and with the seeds given to ``reset``."""
+        rows, numbering = self.rows, self.numbering
+        pending, interrupts = self.pending, self.books.interrupts
+        seeds = [pending.seeds(seed, env_ids) for env_ids, _ in requests]
+        with interrupts:
+            interrupts.hold()
+            pending.resetting = frozenset(i for env_ids, _ in requests for i in env_ids.tolist())
+            try:
+                pending.call = "reset"
+                for (env_ids, options), seeds_of_rows in zip(requests, seeds, strict=True):
+                    rows.reset(env_ids, seeds_of_rows, options)
+            except BaseException:
+                pending.call = "reset" if numbering.out else None
+                raise
+            finally:
+                if numbering.out:  # a request that was not sent has not consumed the seed
+                    pending.seed = None
+
+    def send(
+        self, kind: str, space: spaces.Space[Any], actions: Any, env_ids: IntArray, order: IntArray | None = None
+    ) -> None:
+        """Send actions of a space to these rows, for a call of this kind; those of ``env_ids`` come in this order."""
+        rows, numbering, books, pending = self.rows, self.numbering, self.books, self.pending
+        actions = conform_actions(space, actions, len(env_ids))
+        if books.debug:  # checked in the caller's order
+            refuse_outside(space, actions, env_ids if order is None else env_ids[np.argsort(order)])
+        if order is not None:
+            actions = batches.take(actions, order)
+        if numbering.endings.any_ended:
+            self.refuse_ended(env_ids)
+        with books.interrupts:
+            books.interrupts.hold()
+            try:
+                pending.call = kind
+                rows.send(actions, env_ids)
+            except BaseException:
+                pending.call = kind if numbering.out else None
+                raise
+
+    def step(self, env: Any, actions: Any) -> tuple[StepResult, FiveTuple]:
+        """Take a step of all rows; along the straight line of ``vecwrap.env.line`` if nothing is special."""
+        books, pending, space = self.books, self.pending, env.single_action_space
+        if books.in_line and self.line is None:
+            self.line = env._new_line()
+        line = self.line
+        if not books.in_line or line is None or line.shape is None:
+            self.refuse_pending("step_async")
+            self.send("step", space, actions, pending.all_ids)
+            return self.wait("step", "step_wait", None)
+        if not (type(actions) is np.ndarray and actions.dtype == line.dtype and actions.shape == line.shape):
+            actions = conform_actions(space, actions, pending.num_envs)
+        with books.interrupts:
+            try:
+                step = line.step(env, books, pending, actions)
+                if step is not None:
+                    pending.through = step, self.five_tuple(step)
+            except Exception as error:
+                books.refuse_closed_meanwhile(error)
+                raise
+        if step is None:
+            return self.wait("step", "step_wait", None)
+        if pending.through is None:
+            return self._hand_out("step")
+        through, pending.through, pending.call = pending.through, None, None  # one line: an interrupt may come
+        books.look_for_line()
+        return through
+
+    def wait(
+        self, kind: str, name: str, timeout: float | None, least: int | None = None
+    ) -> tuple[StepResult, FiveTuple]:
+        """Wait for rows, and pass them through the layers; past the timeout, ``least`` will do.
+
+        An interrupt ends the wait for rows, but is held back while rows are received and pass through the layers. The
+        result is then kept, and the next wait returns it.
+        """
+        rows, numbering, books, pending = self.rows, self.numbering, self.books, self.pending
+        self.refuse_closed(name)
+        if pending.call != kind:
+            raise NoAsyncCallError(f"Calling `{name}` without any prior call to `{_PRIOR[kind]}`.", kind)
+        if pending.through is None:
+            count = len(numbering.out)
+            if kind == "send" and books.batch_size is not None:
+                count = min(count, books.batch_size)
+            with books.interrupts:
+                try:
+                    try:
+                        step = rows.receive(count, timeout)
+                    except TimeoutError:
+                        if least is None or numbering.num_arrived < least:
+                            raise
+                        step = rows.receive(numbering.num_arrived, timeout)  # they are here
+                    pending.through = step, self.five_tuple(step)
+                except BaseException as error:
+                    if isinstance(error, Exception):
+                        books.refuse_closed_meanwhile(error)
+                    if not numbering.out:  # a layer raised; all rows have arrived
+                        pending.call = None
+                    raise
+        return self._hand_out(kind)
+
+    def _hand_out(self, kind: str) -> tuple[StepResult, FiveTuple]:
+        """Return the result that passed through the layers, or raise the first failure along with it."""
+        books, pending = self.books, self.pending
+        if pending.through is None:  # the program's SIGINT handler took it during this wait, or has closed us
+            books.refuse_closed_meanwhile()
+            raise NoAsyncCallError("Another wait has already taken the result that this call waits for.", kind)
+        call = "send" if self.numbering.out and (kind == "send" or pending.through[0].failures) else None
+        (step, result), pending.through, pending.call = pending.through, None, call  # one line: an interrupt may come
+        books.look_for_line()
+        if step.failures:
+            error = step.failures[0]
+            error.failures = step.failures
+            error.others = with_env_ids(result, step) if len(step.env_ids) else None
+            raise error
+        return step, result
+
+    # -- calls to the sub-environments ---------------------------------------------------------------------------------
+
+    def ids_of_call(self, indices: Any) -> list[int]:
+        """Return the backend's rows that stand for those that a call is for."""
+        in_order: list[int] = self.numbering.sources(self.pending.indices(indices, "indices", once=True)).tolist()
+        return in_order
+
+    def call(self, calls: Calls, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], indices: Any) -> None:
+        """Start a call of a method of each sub-environment."""
+        self.refuse_pending("call_async")
+        if name in ("reset", "step", "close"):
+            raise ArgumentError(f"call({name!r}): use the vector environment's {name}(), so that it can track episodes")
+        ids, books = self.ids_of_call(indices), self.books
+        books.wait_until_made(ids)
+        with books.interrupts:
+            books.interrupts.hold()
+            calls.ask("call", ids, [(name, args, kwargs)] * len(ids))
+            self.pending.asked, self.pending.call, books.in_line = ids, "call", False
+
+    def wait_for_call(self, calls: Calls, timeout: float | None) -> tuple[Any, ...]:
+        """Return what the pending call gave."""
+        pending = self.pending
+        self.refuse_closed("call_wait")
+        if pending.call != "call":
+            raise NoAsyncCallError("Calling `call_wait` without any prior call to `call_async`.", "call")
+        try:
+            with self.books.interrupts:
+                values, failures = calls.answers(None if timeout is None else time.monotonic() + timeout)
+        except BaseException as error:
+            goes_on = isinstance(error, TimeoutError) or (
+                (is_interrupt(error) or not isinstance(error, Exception)) and calls.answers_are_kept()
+            )
+            if not goes_on:
+                pending.call = None
+            raise
+        pending.call = None
+        calls.raise_first(failures)
+        return tuple(values[i] for i in pending.asked)
+
+    # -- what the user is shown ----------------------------------------------------------------------------------------
+
+    def five_tuple(self, step: StepResult) -> FiveTuple:
+        """Gymnasium's five-tuple of m rows; built only here."""
+        self.shown.remember(step)
+        infos = step.infos
+        if infos and not OF_ENDS.isdisjoint(infos):
+            infos = make_room(infos, "final_obs", "final_info")
+        if step.final_obs is not None:
+            ended = step.first & step.dones
+            final_obs = np.empty(len(step.env_ids), dtype=object)  # of None
+            last, plain = step.final_obs, not (self.scalar_boxes or self.object_leaves)
+            for i in ended.nonzero()[0].tolist():
+                if plain and type(last) is np.ndarray and last.ndim > 1:
+                    final_obs[i] = last[i].copy()
+                    continue
+                row = batches.row(last, i)
+                final_obs[i] = gymnasium_form.element(self.single_observation_space, row) if self.scalar_boxes else row
+            infos = {
+                **infos,
+                "final_obs": final_obs,
+                "_final_obs": ended,
+                "final_info": step.final_infos or {},
+                "_final_info": ended.copy(),
+            }
+        return self.in_form(step.observations), step.rewards, step.terminations, step.truncations, infos
+
+    def in_form(self, observations: Batch) -> Any:
+        """Return observations in Gymnasium's form."""
+        return gymnasium_form.to_gymnasium(observations) if self.object_leaves else observations
+
+
+def with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
+    """Return a result that says which rows these are."""
+    return (*result[:4], {**make_room(result[4], "env_id"), "env_id": step.env_ids.copy()})
+
+
+def read_indices(indices: Any, num_envs: int, what: str = "env_ids", *, once: bool = False) -> IntArray:
+    """Read indices of sub-environments, an int or a sequence of them, into (k,) int64 in their order."""
+    ids = np.atleast_1d(np.asarray(indices))
+    if ids.dtype.kind not in "iu" and ids.size:
+        raise ArgumentError(f"{what}: expected integers, got {indices!r}")
+    if ids.ndim != 1 or (ids < 0).any() or (ids >= num_envs).any():
+        raise ArgumentError(f"{what}: expected indices from 0 to {num_envs - 1}, got {indices!r}")
+    if once and len(np.unique(ids)) != len(ids):
+        raise ArgumentError(f"{what}: expected each index once, got {ids.tolist()}")
+    return ids.astype(np.int64)
+
+
+def read_seeds(seed: Any, env_ids: IntArray, num_envs: int, start_index: int = 0) -> list[int | None]:
+    """Return the seed of each of these rows, or None if it gets none; i gets ``seed + start_index + i`` of an int."""
+    if seed is None:
+        return [None] * len(env_ids)
+    if isinstance(seed, (int, np.integer)) and not isinstance(seed, (bool, np.bool_)):
+        return [_seed(int(seed) + start_index + i) for i in env_ids.tolist()]
+    try:
+        seeds = [] if isinstance(seed, (str, bytes)) else list(seed)
+    except TypeError:
+        seeds = []
+    if not seeds:
+        raise ArgumentError(f"seed: expected an int, a sequence of {num_envs} or None, got {seed!r}")
+    if len(seeds) != num_envs:
+        raise ArgumentError(f"seed: expected {num_envs} seeds, one for each sub-environment, got {len(seeds)}")
+    return [None if seeds[i] is None else _seed(seeds[i]) for i in env_ids.tolist()]
+
+
+def _seed(seed: Any) -> int:
+    if not isinstance(seed, (int, np.integer)) or isinstance(seed, (bool, np.bool_)):
+        raise ArgumentError(f"seed: expected an int, got {seed!r}")
+    if seed < 0:
+        raise ArgumentError(f"seed: expected an int of at least 0, got {seed}")
+    return int(seed)

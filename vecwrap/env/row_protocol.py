@@ -1,0 +1,84 @@
+"""The row protocol: how what is around a vector environment drives it, and what it may know of its rows.
+
+Actions and requests for resets go down, StepResults come up; a reset is one too. A backend's books are such rows, and
+so is what each wrapper makes of those within it. Only the outermost environment, the one that the user calls, turns a
+StepResult into Gymnasium's five-tuple.
+
+A wrapper with a numbering of its own (fewer rows than it wraps, say) has an object of its own here; it may step what is
+inside several times before it gives a row. ``receive`` may raise whenever it waits (a timeout, Ctrl-C), and is then
+called again, so such an object keeps in itself what it has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
+
+__all__ = ["Endings", "NumberedRows", "Rows"]
+
+
+class Endings:
+    """Which rows have ended, or were never reset, and must not be stepped before a reset."""
+
+    def __init__(self, num_rows: int, *, resets_are_asked_for: bool) -> None:
+        self.ended: BoolArray = np.ones(num_rows, dtype=np.bool_)
+        self.never_reset: BoolArray = np.ones(num_rows, dtype=np.bool_)
+        self.any_ended = True
+        self.resets_are_asked_for = resets_are_asked_for  # disabled mode
+
+    def note(self, step: StepResult) -> None:
+        """Note which rows of a result have begun an episode, and which have ended one."""
+        if self.any_ended:
+            opened = step.env_ids[step.first]
+            self.ended[opened] = self.never_reset[opened] = False
+            self.any_ended = bool(self.ended.any())
+        if self.resets_are_asked_for:
+            ended = step.env_ids[step.dones]
+            if len(ended):
+                self.mark(ended)
+
+    def mark(self, env_ids: IntArray | Sequence[int] | slice) -> None:
+        """Have these rows need a reset."""
+        self.ended[env_ids] = self.any_ended = True
+
+
+class Rows(Protocol):
+    """The rows of an environment, driven from outside."""
+
+    def send(self, actions: Batch, env_ids: IntArray) -> None:
+        """Pass the actions of these rows, in the space's form, down; returns at once if the backend can."""
+
+    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Request resets of these rows."""
+
+    def receive(self, count: int, timeout: float | None) -> StepResult:
+        """Return ``count`` rows as soon as they are ready; WaitTimeoutError past the timeout, and nothing is lost."""
+        raise NotImplementedError
+
+
+class NumberedRows(Rows, Protocol):
+    """Those that number their rows themselves, and so know where each is: a backend's books, above all."""
+
+    @property
+    def out(self) -> frozenset[int]:
+        """The rows that are pending."""
+        raise NotImplementedError
+
+    @property
+    def num_arrived(self) -> int:
+        """How many of them ``receive`` would return at once."""
+        raise NotImplementedError
+
+    @property
+    def endings(self) -> Endings:
+        """Which of them need a reset."""
+        raise NotImplementedError
+
+    def sources(self, env_ids: IntArray) -> IntArray:
+        """Return the backend's rows that stand for these: whose methods are called, whose frames are taken."""
+        raise NotImplementedError

@@ -1,0 +1,133 @@
+"""What a backend adds: where sub-environments run, how rows are requested there, and how their results return.
+
+Everything else is the same for all: ``vecwrap.env.books`` keeps the books, ``vecwrap.sources`` steps, resets and
+renders a sub-environment. docs/adding-a-backend.md writes a runner from nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from vecwrap.env.books import Books
+from vecwrap.env.restarts import WorkerHealth, check_policy
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.step_result import Frames, IntArray
+from vecwrap.sources.description import Description
+from vecwrap.sources.failure import Failure
+from vecwrap.sources.sub_env import Factory, Takeover
+
+__all__ = ["Runner"]
+
+
+class Runner(ABC):
+    """Where sub-environments run; ``vecwrap.env.backend.Backend`` has one, and its books.
+
+    The parameters of ``__init__`` are the backend's options in pipelines, beside those that every backend has. Nothing
+    is started before ``start``.
+
+    Attributes:
+        name: the backend's name.
+        workers: how many worker processes or threads there are; 0 if everything runs in the caller's own thread.
+        books: which rows are pending, and where they are written (``books.slots``).
+    """
+
+    name: ClassVar[str] = "runner"
+    has_line: bool = False  # whether it has `step_whole`
+    engine: str = ""  # the name of an engine whose sub-environments cannot be reached one by one
+    of_its_process: ClassVar[str] = ""  # why only the process that built it may use it, if a fork may not
+    at_exit: tuple[float | None, bool] = None, True  # how it is closed then: timeout, terminate
+    workers: int = 0
+    books: Books
+
+    @staticmethod
+    def check_options(options: Mapping[str, Any]) -> None:
+        """Raise PlanError for given options that make no sense, before anything is started; their types fit."""
+        check_policy(options)
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def start(self, factories: Sequence[Factory]) -> Description:
+        """Make all sub-environments, refuse unequal spaces, set ``books.slots``; return the description of all."""
+
+    @abstractmethod
+    def send(self, env_ids: IntArray) -> None:
+        """Request a step of these sub-environments, with the actions in the slots."""
+
+    @abstractmethod
+    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Request resets of these sub-environments."""
+
+    @abstractmethod
+    def poll(self, deadline: float | None) -> None:
+        """Receive at least one row, into the slots and ``books.arrived``; ``books.too_early()`` past the deadline."""
+
+    @abstractmethod
+    def frames(self, wanted: Sequence[Frames]) -> None:
+        """Say which frames of each sub-environment to include with the rows requested from now on."""
+
+    def refuse_options(self, options: dict[str, Any] | None) -> None:
+        """Raise ArgumentError for options of a reset that cannot get there, before any row counts as pending."""
+
+    def not_sent(self, env_ids: IntArray, error: BaseException) -> None:
+        """Give up what was requested of these rows: an error came while they were being sent."""
+        self.take_back(env_ids.tolist())
+
+    def take_back(self, env_ids: Iterable[int]) -> None:
+        """Discard the pending requests to these sub-environments."""
+
+    # -- the straight line (optional) ----------------------------------------------------------------------------------
+
+    def step_whole(self, actions: Batch) -> bool:
+        """Step all rows at once; False if some are for the general path to go on with."""
+        raise NotImplementedError
+
+    def has_work(self) -> bool:
+        """Whether rows are still to be stepped, or to be reported."""
+        return False
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        """Call a method of ``SubEnv`` on sub-environments, each with its arguments."""
+
+    @abstractmethod
+    def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
+        """Wait for the results of ``ask``: values by index, and failures."""
+
+    def answered(self) -> Collection[int]:
+        """Who has answered the last call, if ``answers`` raised."""
+        return ()
+
+    def answers_are_kept(self) -> bool:
+        """Whether an interrupted wait for answers can be resumed."""
+        return True
+
+    def envs(self) -> list[Any] | None:
+        """The sub-environments; None if they are not all in this process."""
+        return None
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def stop(self, timeout: float, terminate: bool) -> None:
+        """Close everything that was opened, whatever its state; also after a ``start`` that failed half way."""
+
+    # -- restarts (optional) -------------------------------------------------------------------------------------------
+
+    def recreate(self, takeovers: dict[int, Takeover]) -> None:
+        """Recreate lost sub-environments; failures go to ``books.not_made``. Without it nothing can be restarted."""
+        raise NotImplementedError(f"{type(self).__name__} cannot recreate sub-environments")
+
+    def notice_losses(self, env_ids: IntArray) -> None:
+        """Detect deaths since the last contact, at least among these, and handle them as losses."""
+
+    def lose_torn(self) -> None:
+        """Lose what an interrupt has left half done, before anything is received or sent."""
+
+    def health(self) -> tuple[WorkerHealth, ...]:
+        """The state of each worker process."""
+        return ()

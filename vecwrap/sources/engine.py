@@ -1,0 +1,486 @@
+"""An engine: another library's vector environment, which steps several rows at once.
+
+CartPole's vector class, ale-py's ``AtariVectorEnv``, EnvPool's Gymnasium interface, Gymnasium's Sync and Async,
+SuperSuit's: anything that steps n sub-environments at once and declares its autoreset mode. Its infos stay columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space, iterate
+
+from vecwrap.errors import ArgumentError, PlanError, VecwrapError
+from vecwrap.interrupts import is_interrupt
+from vecwrap.rows import batch as batches
+from vecwrap.rows.batch import object_array
+from vecwrap.rows.gymnasium_form import from_gymnasium, to_gymnasium
+from vecwrap.rows.infos import OF_ENDS, columns, own_copy, take_columns
+from vecwrap.rows.step_result import Autoreset, BoolArray, Infos
+from vecwrap.rows.table import Slots
+from vecwrap.sources.description import Description
+from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.sub_env import near_attribute
+
+ENDS = ("terminal_observation", "TimeLimit.truncated")  # in the infos of SB3 and SuperSuit
+
+
+class AgainError(Exception):
+    """An engine's interrupt, reported for another of its rows."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class Engine:
+    """A vector environment and its rows of the slots, which step together.
+
+    Args:
+        vector_env: the environment; closing this closes it.
+        autoreset: its autoreset mode, if its metadata does not declare it.
+        masked_resets: whether it honours ``options["reset_mask"]``; None: only if known (Gymnasium's Sync and Async).
+            Otherwise masked resets are refused, because an engine that ignores the mask resets every row.
+
+    Attributes:
+        num_rows: k.
+        mode: its autoreset mode.
+        name: what errors call it.
+    """
+
+    why_no_masked_resets = (
+        'this engine is not known to honour options["reset_mask"] (one that ignores it resets every row); if it does, '
+        "set masked_resets=True"
+    )
+
+    def __init__(
+        self,
+        vector_env: Any,
+        *,
+        autoreset: Autoreset | AutoresetMode | str | None = None,
+        masked_resets: bool | None = None,
+    ) -> None:
+        refuse_lacking(vector_env, "wrap: expected a gymnasium.vector.VectorEnv")
+        self.vector_env = vector_env
+        self.num_rows: int = vector_env.num_envs
+        known = isinstance(vector_env, (SyncVectorEnv, AsyncVectorEnv))
+        self._masked_resets = known if masked_resets is None else masked_resets
+        self.debug = False  # whether observations are checked against the space
+        self._to_step = 0
+        self._seed_of: list[int | None] = [None] * self.num_rows
+        self._over: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
+        self.mode = _mode_of(vector_env, autoreset)
+        # Gymnasium's Async does not cancel a pending autoreset on a reset, unless it shares memory.
+        inner = _unwrapped(vector_env)
+        self._resets_again = (
+            isinstance(inner, AsyncVectorEnv) and not inner.shared_memory and self.mode is Autoreset.NEXT_STEP
+        )
+        self._space = getattr(vector_env, "single_observation_space", None) or vector_env.observation_space
+        self.name = type(getattr(vector_env, "unwrapped", vector_env)).__name__
+
+    def describe(self) -> Description:
+        """What a backend must know of it."""
+        env = self.vector_env
+        spec = getattr(env, "spec", None)
+        return Description(
+            self._space,
+            getattr(env, "single_action_space", None) or env.action_space,
+            dict(getattr(env, "metadata", None) or {}),
+            getattr(env, "render_mode", None),
+            spec if hasattr(spec, "id") else None,
+            self.name,
+            self._masked_resets,
+        )
+
+    def attach(self, slots: Slots, first_row: int) -> None:
+        """Set where the results go."""
+        self._slots = slots
+        self._rows = range(first_row, first_row + self.num_rows)
+        self._at = slice(first_row, first_row + self.num_rows)
+
+    # -- one for several rows ------------------------------------------------------------------------------------------
+
+    def announce(self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        """Expect to be asked this of these rows, each with its arguments; it is done when the first takes part."""
+        self._announced = method, list(rows), list(arguments)
+        self._told: dict[int, Any] | None = None  # what it gave, by row
+        self._raised: BaseException | None = None
+        self._to_step = 0  # rows that have not yet taken part in a step
+
+    def is_asked_whole(self) -> bool:
+        """Whether all its rows were announced."""
+        return len(self._announced[1]) == self.num_rows
+
+    def take_part_in_step(self, row: int) -> None:
+        """Step all rows with the first that comes, and report it with the others."""
+        if not self._to_step:
+            self.announce("step", range(self.num_rows), ())
+            self._to_step = self.num_rows
+        self._to_step -= 1
+        self.take_part(row)
+
+    def take_part(self, row: int) -> Any:
+        """Do what was announced, unless it is done; return what it gave for this row, or raise what it raised.
+
+        An interrupt is raised once; for the other rows it is an AgainError.
+        """
+        if self._told is None and self._raised is None:
+            try:
+                self._told = self._done(*self._announced)
+            except BaseException as error:
+                self._raised = error
+                raise
+        if self._raised is not None:
+            raise AgainError(self._raised) if is_interrupt(self._raised) else self._raised
+        assert self._told is not None
+        return self._told.get(row)
+
+    def _done(self, method: str, rows: list[int], arguments: list[tuple[Any, ...]]) -> dict[int, Any]:
+        if method == "step":
+            self.step()
+            return {}
+        if method == "reset":
+            seeds, options = [seed for seed, _ in arguments], arguments[0][1]
+            self.reset(rows, self.arguments_of_reset(rows, seeds, options))
+            return {}
+        return dict(zip(rows, self.ask(method, rows, arguments), strict=True))
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def arguments_of_reset(
+        self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """Return the arguments of its ``reset`` for some of its rows, counted from its first; or refuse."""
+        for i, seed in zip(rows, seeds, strict=True):
+            self._seed_of[i] = self._seed_of[i] if seed is None else seed
+        arguments: dict[str, Any] = {}
+        whole, of_ale = len(rows) == self.num_rows, _is_of_ale(self.vector_env)
+        if any(seed is not None for seed in seeds):
+            arguments["seed"] = _one_seed(seeds) if whole else list(seeds)
+            if of_ale and isinstance(arguments["seed"], list):  # it takes the seeds of the reset rows only, -1 for none
+                arguments["seed"] = np.array([-1 if seed is None else seed for seed in seeds])
+        if not whole:
+            if not self._masked_resets:
+                raise ArgumentError(f"{self.name}: masked resets are refused: {self.why_no_masked_resets}")
+            mask = np.zeros(self.num_rows, dtype=np.bool_)
+            mask[list(rows)] = True
+            if "seed" in arguments and not of_ale:
+                of: list[int | None] = [None] * self.num_rows
+                for i, seed in zip(rows, seeds, strict=True):
+                    of[i] = seed
+                arguments["seed"] = of
+            options = {**(options or {}), "reset_mask": mask}
+        if options is not None:
+            arguments["options"] = own_copy(options)
+        return arguments
+
+    def reset(self, rows: Sequence[int], arguments: dict[str, Any]) -> None:
+        """Reset some of its rows, with the result of ``arguments_of_reset``, and write them."""
+        observations, infos = self._of_engine("reset", **arguments)
+        self._refuse_misfit(observations)
+        infos = _by_column(self.vector_env, infos)
+        batch = from_gymnasium(self._space, observations)
+        slots, own = self._slots, list(rows)
+        if not self._resets_again:
+            self._over[own] = False
+        at = [self._at.start + i for i in own]
+        slots.observations.fill(at, batches.take(batch, own))
+        slots.rewards[at] = slots.raw_rewards[at] = 0.0
+        slots.terminations[at] = slots.truncations[at] = slots.acted[at] = slots.raw_dones[at] = False
+        slots.first[at] = slots.live[at] = slots.raw_first[at] = True
+        slots.put_columns(self._rows, take_columns(infos, slice(None)), {})
+
+    def step(self) -> None:
+        """Take a step of all its rows, with the actions in the slots, and write them."""
+        slots, at = self._slots, self._at
+        actions = to_gymnasium(batches.copy(batches.take(slots.actions.batch(), at)))
+        observations, rewards, terminations, truncations, infos = self._of_engine("step", actions)
+        self._refuse_misfit(observations)
+        for name, column in (("rewards", rewards), ("terminations", terminations), ("truncations", truncations)):
+            if np.shape(column) != (self.num_rows,):
+                raise PlanError(f"{self.name}.step: expected {self.num_rows} {name}, got shape {np.shape(column)}")
+        terminations, truncations = np.array(terminations, dtype=np.bool_), np.array(truncations, dtype=np.bool_)
+        dones = terminations | truncations
+        infos = _by_column(self.vector_env, infos, dones)
+        first, acted = np.zeros(self.num_rows, dtype=np.bool_), np.ones(self.num_rows, dtype=np.bool_)
+        batch = from_gymnasium(self._space, observations)
+        finals: Infos = {}
+        if self.mode is Autoreset.SAME_STEP:
+            if "final_obs" not in infos:  # Gymnasium's name before 1.0, and ManiSkill's
+                names = {"final_observation": "final_obs", "_final_observation": "_final_obs"}
+                infos = {names.get(key, key): value for key, value in infos.items()}
+            first = dones
+            if dones.any():
+                self._put_final(infos, dones)
+                finals = _final_infos(infos.get("final_info"))
+        elif self.mode is Autoreset.NEXT_STEP:
+            first, acted = self._over, ~self._over
+        slots.observations.fill(at, batch)
+        slots.rewards[at] = rewards
+        slots.rewards[at][first & ~acted] = 0.0  # a reset has no reward, whatever the engine reports
+        slots.raw_rewards[at] = slots.rewards[at]
+        slots.terminations[at], slots.truncations[at] = terminations, truncations
+        slots.first[at] = slots.raw_first[at] = first
+        slots.acted[at], slots.live[at], slots.raw_dones[at] = acted, acted | first, dones & acted
+        own = {key: value for key, value in infos.items() if key not in OF_ENDS}
+        slots.put_columns(self._rows, take_columns(own, slice(None)), finals)
+        self._over = dones.copy()
+
+    def _of_engine(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Let the engine step or reset; its exceptions pass through, with a note about the remedy."""
+        try:
+            result = getattr(self.vector_env, name)(*args, **kwargs)
+        except Exception as error:
+            error.add_note(
+                f"{self.name} raised this in {name}, and may have stepped only some of its sub-environments. "
+                "Reset it before the next step; if that raises too, as after the death of one of its workers, build "
+                "it again. With vecwrap.build instead, errors name the sub-environment that failed, and "
+                'on_failure="restart" recreates what is lost.'
+            )
+            raise
+        number, values = (2, "observations and infos") if name == "reset" else (5, "Gymnasium's five values")
+        if not isinstance(result, tuple) or len(result) != number:
+            got = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+            raise PlanError(
+                f"{self.name}.{name}: expected {values}, got {got}; vecwrap.from_sb3 takes environments in "
+                "Stable-Baselines3's form, if their class is derived from its VecEnv"
+            )
+        return _in_numpy(result)
+
+    def _put_final(self, infos: Infos, dones: BoolArray) -> None:
+        finals = infos.get("final_obs")
+        if finals is None:
+            raise PlanError(
+                f'{self.name} resets in the same step but has no infos["final_obs"]: the terminal observation is '
+                "lost; build it in next-step mode, or set its actual mode with autoreset="
+            )
+        # One per row, as in Gymnasium, or all in one batch, which for a Tuple space is itself a tuple.
+        in_one = isinstance(finals, (dict, tuple) if isinstance(self._space, spaces.Tuple) else dict)
+        for i in np.flatnonzero(dones).tolist():
+            single = batches.row(finals, i) if in_one else finals[i]
+            if single is not None:
+                one = from_gymnasium(self._space, single, single=True)
+                self._slots.final_observations.put(self._at.start + i, batches.tree_map(_unpacked, one))
+
+    def _refuse_misfit(self, observations: Any) -> None:
+        """Refuse observations that are not n rows of the space, as if the batched space were all that is declared."""
+        if isinstance(observations, np.ndarray) and isinstance(self._space, spaces.Box):
+            expected = (self.num_rows, *self._space.shape)
+            if observations.shape != expected:
+                raise PlanError(
+                    f"{self.name}: expected observations of shape {expected}, {self.num_rows} rows of "
+                    f"{self._space}, got {observations.shape}; set single_observation_space and "
+                    "single_action_space to the spaces of one sub-environment"
+                )
+        if self.debug:
+            for i, one in enumerate(iterate(batch_space(self._space, self.num_rows), observations)):
+                if not self._space.contains(one):
+                    raise PlanError(f"{self.name}: expected observations in {self._space}, got {one!r} in its row {i}")
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def answers(
+        self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> tuple[dict[int, Any], list[Failure]]:
+        """Call a method of some of its rows, counted from its first: values by row, and failures."""
+        if not rows:
+            return {}, []
+        try:
+            return dict(zip(rows, self.ask(method, list(rows), arguments), strict=True)), []
+        except VecwrapError:
+            raise
+        except Exception as error:
+            note = "" if len(rows) == 1 else f"\n{self.name} does not report which of {list(rows)} failed."
+            failure = make_failure(rows[0], error)
+            return {}, [replace(failure, during=method, seed=self._seed_of[rows[0]], note=note)]
+
+    def seed_of(self, row: int) -> int | None:
+        """The seed that a row was last given."""
+        return self._seed_of[row]
+
+    def ask(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+        """Call a method through the engine, which calls all its sub-environments; return one value per id."""
+        engine, name, everyone = self.vector_env, arguments[0][0], range(self.num_rows)
+        if method == "call" and name == "render":
+            frames = engine.render()
+            return [frames[i] for i in ids]
+        function = getattr(engine, "set_attr" if method == "set_attr" else "call", None)
+        if function is None or method not in ("call", "get_attr", "set_attr", "has_attr"):
+            raise ArgumentError(f"{self.name} has no {method}; its sub-environments cannot be reached one by one")
+        if method in ("call", "set_attr") and set(ids) != set(everyone):
+            raise ArgumentError(
+                f"{self.name}: {method} takes all sub-environments, got {ids}; vecwrap's own backends (dummy, "
+                "subprocess, shmem) can address some"
+            )
+        if method == "set_attr":
+            values = {i: value for i, (_, value) in zip(ids, arguments, strict=True)}
+            near = self.near(name, ids)
+            function(name, [values[i] for i in everyone])
+            return near
+        if method == "has_attr":
+            name, args, kwargs = "has_wrapper_attr", (name,), {}
+        else:
+            if isinstance(engine, AsyncVectorEnv):
+                _refuse_missing(engine, name)
+            _, args, kwargs = arguments[0] if method == "call" else (name, (), {})
+        answers = function(name, *args, **kwargs)
+        return [answers[i] for i in ids]
+
+    def envs(self) -> list[Any] | None:
+        """Its sub-environments, if it has a list of them."""
+        envs = getattr(_unwrapped(self.vector_env), "envs", None)
+        if not isinstance(envs, (list, tuple)) or not all(isinstance(env, gymnasium.Env) for env in envs):
+            return None
+        return list(envs)
+
+    def near(self, name: str, ids: Sequence[int]) -> list[str | None]:
+        """What ``SubEnv.set_attr`` returns, if the sub-environments can be looked at."""
+        envs = self.envs()
+        return [None if envs is None else near_attribute(envs[i], name) for i in ids]
+
+    def close(self, timeout: float, terminate: bool) -> None:
+        """Close it."""
+        try:
+            if isinstance(self.vector_env, AsyncVectorEnv):
+                self.vector_env.close(timeout=timeout, terminate=terminate)
+            else:
+                self.vector_env.close()
+        except (OSError, EOFError):
+            engine = _unwrapped(self.vector_env)
+            if not isinstance(engine, AsyncVectorEnv):
+                raise
+            _end_workers(engine)  # one of them has died, and Gymnasium has left the others running
+
+
+def _unwrapped(engine: Any) -> Any:
+    while isinstance(engine, VectorWrapper):
+        engine = engine.env
+    return engine
+
+
+def _is_of_ale(engine: Any) -> bool:
+    return type(_unwrapped(engine)).__module__.partition(".")[0] == "ale_py"
+
+
+def _end_workers(engine: AsyncVectorEnv) -> None:
+    engine.closed = True
+    for process in engine.processes:
+        process.kill()
+        process.join()
+    for pipe in engine.parent_pipes:
+        if pipe is not None:
+            pipe.close()
+
+
+def _refuse_missing(engine: AsyncVectorEnv, name: str) -> None:
+    """Raise AttributeError here, because Gymnasium ends the worker of a sub-environment that raises."""
+    lacking = [i for i, has in enumerate(engine.call("has_wrapper_attr", name)) if not has]
+    if lacking:
+        raise AttributeError(f"sub-environments {lacking} have no attribute {name!r}")
+
+
+def refuse_lacking(engine: Any, expected: str) -> None:
+    """Refuse what cannot be a vector environment, and name what is missing."""
+    needed = {
+        "num_envs": ("num_envs",),
+        "single_observation_space": ("single_observation_space", "observation_space"),
+        "single_action_space": ("single_action_space", "action_space"),
+        **{name: (name,) for name in ("reset", "step", "close")},
+    }
+    lacking = [name for name, either in needed.items() if all(getattr(engine, one, None) is None for one in either)]
+    if lacking:
+        raise PlanError(
+            f"{expected}, got {type(engine).__name__}, which has no {', '.join(lacking)}; set what is missing, or "
+            "write one gymnasium.Env and let vecwrap.build vectorise it"
+        )
+
+
+def _mode_of(vector_env: Any, given: Autoreset | AutoresetMode | str | None) -> Autoreset:
+    declared = (getattr(vector_env, "metadata", None) or {}).get("autoreset_mode")
+    if declared is None and type(_unwrapped(vector_env)).__module__.startswith("supersuit."):
+        declared = AutoresetMode.SAME_STEP  # always, without saying so
+    name = type(vector_env).__name__
+    if declared is None:
+        if given is None:
+            raise PlanError(
+                f'{name} does not declare its autoreset mode: expected metadata["autoreset_mode"], or '
+                'wrap(..., autoreset="next_step") (or "same_step", "disabled"), got neither'
+            )
+        return Autoreset.parse(given)
+    mode = Autoreset.parse(declared)
+    refuse_other_mode(name, mode, given)
+    return mode
+
+
+def refuse_other_mode(name: str, mode: Autoreset, given: Autoreset | AutoresetMode | str | None) -> None:
+    """Raise PlanError if the given autoreset mode differs from the declared one."""
+    if given is not None and Autoreset.parse(given) is not mode:
+        raise PlanError(f"{name} declares {mode.value}, but got autoreset={given!r}; leave it out")
+
+
+def _one_seed(seeds: Sequence[int | None]) -> Any:
+    """The seeds as one int if they are consecutive, because not every engine takes a list."""
+    first = seeds[0]
+    if first is not None and list(seeds) == list(range(first, first + len(seeds))):
+        return first
+    return list(seeds)
+
+
+def _in_numpy(value: Any) -> Any:
+    """The same with arrays in place of tensors (of PyTorch, on any device), deep inside too."""
+    if isinstance(value, dict):
+        return {key: _in_numpy(part) for key, part in value.items()}
+    if type(value) is tuple:
+        return tuple(map(_in_numpy, value))
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+
+
+def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
+    """One dict for each row, of an engine that gives infos as a list of them (SuperSuit), or None."""
+    rows, starts = list(infos or ()), getattr(engine, "idx_starts", ())
+    if len(starts) == len(rows) + 1 and all(isinstance(ones, list) for ones in rows):
+        # A reset of SuperSuit's workers gives a list for each of them: of (index among its rows, info) if not empty.
+        some = {start + i: info for start, ones in zip(starts, rows, strict=False) for i, info in ones}
+        rows = [some.get(i, {}) for i in range(engine.num_envs)]
+    if infos is None:
+        return [{}] * engine.num_envs
+    if len(rows) != engine.num_envs or not all(isinstance(row, dict) for row in rows):
+        raise PlanError(
+            f"{type(engine).__name__}: expected infos as a dict of columns, or as a list of {engine.num_envs} dicts, "
+            f"got {type(infos).__name__} of {len(rows)}"
+        )
+    return rows
+
+
+def _by_column(engine: Any, infos: Any, dones: BoolArray | None = None) -> Infos:
+    """An engine's infos as columns; those of a row that ended are also its ``final_info``.
+
+    SuperSuit adds the infos of a reset to those of the step before it.
+    """
+    if isinstance(infos, dict):
+        return infos
+    rows = rows_of_infos(engine, infos)
+    own = [{key: value for key, value in row.items() if key not in ENDS} for row in rows]
+    if dones is None or any(rows[i].get("terminal_observation") is None for i in np.flatnonzero(dones).tolist()):
+        return columns(own)
+    ended = [info if done else {} for info, done in zip(own, dones.tolist(), strict=True)]
+    finals = object_array([row.get("terminal_observation") for row in rows])
+    return {**columns(own), "final_obs": finals, "final_info": columns(ended)}
+
+
+def _final_infos(infos: Any) -> Infos:
+    """The ended episodes' infos as columns: some engines return them as an object array of dicts and None."""
+    if isinstance(infos, np.ndarray):
+        return columns([info or {} for info in infos.tolist()])
+    return take_columns(infos or {}, slice(None))
+
+
+def _unpacked(leaf: np.ndarray[Any, Any]) -> Any:
+    """The value of a leaf of one row, which stands in an array of its own if it has no array form."""
+    return leaf[0] if leaf.dtype == object else leaf
