@@ -7,12 +7,13 @@ import threading
 from multiprocessing import Pipe
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
+from tests.backs import ShmemBackend
 from tests.faults.faulty import factories
 from tests.waiting import gone, until
-from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.workers import shared
 from vecwrap.backends.workers.shared import MOST, ORDERED, Bell, Lane, LaneOfWorker, Spinner, lanes
 from vecwrap.errors import BackendError
@@ -262,7 +263,7 @@ def test_who_sleeps_is_woken_and_who_is_awake_misses_nothing(turns):
 def test_a_death_is_noticed_though_all_answers_are_there_before_anybody_waits(tmp_path):
     env = ShmemBackend(factories(tmp_path, 4), workers=2)
     env.reset(seed=1)
-    worker, victim = env._workers
+    worker, victim = env.unwrapped.runner._workers
 
     def steps():
         env.send([0, 0], env_ids=[0, 1])
@@ -284,3 +285,36 @@ def test_nothing_is_left_open():
     here.close()
     there.close()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+class TellsWords(gymnasium.Env):
+    """Every other info is no number, so it comes as a message."""
+
+    observation_space = gymnasium.spaces.Box(0, np.inf, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.zeros(1), {"word": "begun"}
+
+    def step(self, action):
+        self.steps += 1
+        return (
+            np.array([float(self.steps)]),
+            1.0,
+            False,
+            False,
+            {"word" if self.steps % 2 else "steps": f"{self.steps}" if self.steps % 2 else self.steps},
+        )
+
+
+def test_rows_asked_one_by_one_again_and_again_are_never_taken_for_each_other():
+    """Where an answer comes as a message, the count of its entry may not have been looked at yet."""
+    with ShmemBackend([TellsWords] * 5, workers=1) as env:
+        env.reset()
+        for step in range(1, 300):
+            env.send([0] * 5, env_ids=[4, 3, 2, 1, 0])
+            observations, *_, infos = env.recv()
+            assert observations[:, 0].tolist() == [step] * 5
+            assert infos["word" if step % 2 else "steps"].tolist() == [f"{step}" if step % 2 else step] * 5

@@ -12,9 +12,8 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.backs import ShmemBackend, SubprocessBackend
 from tests.waiting import gone, until
-from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.backends.workers.launch import kill
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing.toys import Holdings, assert_nothing_left
@@ -82,7 +81,7 @@ def test_an_exception_in_a_sub_environment(backend, action):
 )
 def test_a_worker_that_dies_is_noticed_at_once(backend, action, words, code):
     env = backend([Faulty] * 4, workers=2)
-    pids = [worker.process.pid for worker in env._workers]
+    pids = [worker.process.pid for worker in env.unwrapped.runner._workers]
     env.reset()
     with pytest.raises(BackendError) as caught:
         env.step([0, 0, 0, action])
@@ -127,7 +126,7 @@ def test_a_program_that_takes_its_children_s_ends(start_method, program_takes_en
 
     monkeypatch.setattr("vecwrap.backends.workers.link.kill", noted)
     env = ShmemBackend([Faulty] * 4, workers=2, start_method=start_method)
-    pids = [worker.process.pid for worker in env._workers]
+    pids = [worker.process.pid for worker in env.unwrapped.runner._workers]
     env.reset()
     with pytest.raises(BackendError, match=r"worker 1 \(pid \d+, sub-environments 2-3\) died: (.*)") as caught:
         env.step([0, 0, 0, 2])
@@ -146,6 +145,7 @@ PARENT = """
 import os, subprocess, sys, time
 import gymnasium, numpy as np
 from vecwrap.backends.{module} import {backend}
+from vecwrap.testing import on
 
 class Endless(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
@@ -157,9 +157,9 @@ class Endless(gymnasium.Env):
         os.write(1, b"steps\\n")  # in one piece, beside the other's
         time.sleep(600)
 
-env = {backend}([Endless] * 2, workers=2, start_method={method!r})
+env = on({backend})([Endless] * 2, workers=2, start_method={method!r})
 _, infos = env.reset()
-print(*[worker.process.pid for worker in env._workers], *infos["pid"], flush=True)
+print(*[worker.process.pid for worker in env.unwrapped.runner._workers], *infos["pid"], flush=True)
 env.step([0, 0])
 """
 
@@ -196,6 +196,33 @@ def test_the_parent_is_ended_while_workers_are_busy(backend, number, method):
         assert errors.strip().endswith("KeyboardInterrupt"), errors
 
 
+QUICK = """
+import gymnasium
+from vecwrap.backends.{module} import {backend}
+from vecwrap.testing import on
+env = on({backend})([lambda: gymnasium.make("CartPole-v1")] * 4, workers=2)
+env.reset(seed=0)
+print(*[worker.process.pid for worker in env.unwrapped.runner._workers], flush=True)
+while True:
+    env.step([0, 1, 0, 1])
+    print("step", flush=True)
+"""
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+@pytest.mark.parametrize("steps", [1, 37, 100])
+def test_the_parent_is_killed_amid_quick_steps(backend, steps):
+    code = QUICK.format(module=backend.name, backend=backend.__name__)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True) as parent:
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        for _ in range(steps):
+            assert parent.stdout.readline() == "step\n"
+        parent.kill()
+    assert len(pids) == 2
+    assert gone(pids)  # and the memory with them, which has no name
+
+
 class Starter(Faulty):
     """Starts a process and forgets it."""
 
@@ -223,7 +250,7 @@ def test_nothing_is_left_behind(backend, how):
 
     before = held()
     env = backend([Faulty] * 4, workers=3)
-    pids = [worker.process.pid for worker in env._workers]
+    pids = [worker.process.pid for worker in env.unwrapped.runner._workers]
     env.reset()
     if how == "while out":
         env.step_async([0, 0, 0, 0])
