@@ -1,0 +1,211 @@
+"""Rows of an own numbering: fewer than what is wrapped, which is stepped several times for each of them."""
+
+from contextlib import suppress
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tests.backs import DummyBackend, ShmemBackend, ThreadsBackend
+from vecwrap.env.books import Books
+from vecwrap.errors import CheckpointError, ResetNeededError, SubEnvError
+from vecwrap.rows.compare import rows_of
+from vecwrap.rows.step_result import Autoreset
+from vecwrap.testing import BACKEND_LAWS, Holdings, assert_nothing_left, assert_same, toy
+from vecwrap.testing.drive import Policy, play
+from vecwrap.testing.pairs import Pairs
+from vecwrap.wrappers.framestack import FrameStack
+from vecwrap.wrappers.monitor import Monitor
+
+pytestmark = pytest.mark.usefixtures("quick_workers")
+BACKENDS = {
+    "dummy": DummyBackend,
+    "shmem": partial(ShmemBackend, workers=2),
+    "threads": partial(ThreadsBackend, workers=2),
+}
+# Those compare the dtypes of infos' columns, which go by the rows that come together, or the numbers that errors and
+# sub-environments say of themselves.
+NUMBERED = (
+    "same_stream_in_every_mode",
+    "what_is_yours_is_writable",
+    "attributes_are_seen_by_the_environment",
+    "a_factory_that_raises_leaves_nothing",
+    "an_error_of_one_leaves_the_others",
+)
+
+
+def pairs(make, factories, **options):
+    """As many rows as factories, over twice as many sub-environments."""
+    return Pairs(make([factory for factory in factories for _ in range(2)], **options))
+
+
+@pytest.fixture(params=BACKENDS)
+def make(request):
+    return partial(pairs, BACKENDS[request.param])
+
+
+@pytest.mark.parametrize("law", [law for law in BACKEND_LAWS if law.__name__ not in NUMBERED])
+def test_the_laws_of_backends_hold_for_its_rows(make, law):
+    law(make)
+
+
+@pytest.mark.parametrize("mode", Autoreset)
+def test_the_stream_is_that_of_the_first_of_each_pair(make, mode):
+    factories = [toy(observations="nested", actions="nested")] * 3
+    with DummyBackend(factories, autoreset=mode) as twin, make(factories, autoreset=mode) as env:
+        space = env.single_observation_space
+        for one in (twin, env):
+            one.reset(seed=4)
+        both = zip(*(play(one, 60, Policy(one, seed=1)) for one in (twin, env)), strict=True)
+        for expected, got in both:
+            assert_same(rows_of(space, expected), rows_of(space, got))
+        assert env.played.min() > 0
+
+
+def test_calls_seeds_and_attributes_are_those_of_the_first(make):
+    with make([toy()] * 3, start_index=10) as env:
+        env.reset(seed=1)
+        assert env.get_attr("np_random_seed") == (11, 12, 13)
+        env.set_attr("bonus", [1.0, 2.0, 3.0])
+        assert env.get_attr("bonus") == (1.0, 2.0, 3.0)
+        assert env.env.get_attr("bonus") == (1.0, 0.0, 2.0, 0.0, 3.0, 0.0)
+        assert env.call("get_wrapper_attr", "bonus", indices=[2, 0]) == (3.0, 1.0)
+        assert len(env.np_random) == 3
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_error_of_either_is_the_pairs(make, which):
+    with make([toy(end=0.0)] * 3) as env:
+        env.reset(seed=1)
+        env.step([0, 0, 0])
+        env.env.set_attr("raise_in", "step", indices=[2 + which])
+        with pytest.raises(SubEnvError, match=f"sub-environment {2 + which} ") as caught:
+            env.step([0, 0, 0])
+        assert caught.value.index == 1
+        assert caught.value.others[4]["env_id"].tolist() == [0, 2]
+        env.reset(options={"reset_mask": np.array([False, True, False])})
+        env.step([0, 0, 0])
+
+
+def steps_of(env, number):
+    return [env.step([k % 3] * env.num_envs) for k in range(number)]
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_an_interrupt_at_any_reception_leaves_the_step_to_be_waited_for(make, at, monkeypatch):
+    with make([toy(end=0.3)] * 3) as env, make([toy(end=0.3)] * 3) as twin:
+        for one in (env, twin):
+            one.reset(seed=2)
+            steps_of(one, 4)
+        env.step_async([1, 1, 1])
+        left, receive = [at], Books.receive
+
+        def interrupted(self, count, timeout):
+            if left and not left[0]:
+                left.clear()
+                raise KeyboardInterrupt
+            if left:
+                left[0] -= 1
+            return receive(self, count, timeout)
+
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            patch.setattr(Books, "receive", interrupted)
+            got = env.step_wait()
+        if not left:
+            got = env.step_wait()
+        assert_same(
+            rows_of(env.single_observation_space, twin.step([1, 1, 1])), rows_of(env.single_observation_space, got)
+        )
+        for expected, got in zip(steps_of(twin, 5), steps_of(env, 5), strict=True):
+            assert_same(expected[:4], got[:4])
+
+
+def test_closed_amid_a_step_it_leaves_nothing_and_says_what_is_dropped(make):
+    make([toy()] * 2).close()
+    before = Holdings.now()
+    env = make([toy()] * 3)
+    env.reset(seed=1)
+    steps_of(env, 2)
+    env.step_async([0, 0, 0])
+    with suppress(TimeoutError):
+        env.step_wait(timeout=0)
+    during = Holdings.now()
+    with pytest.warns(UserWarning, match="pending call to `step`"):
+        env.close()
+    assert_nothing_left(before, during)
+
+
+def test_layers_around_it_see_its_rows(make):
+    with (
+        FrameStack(Monitor(make([toy(end=0.3)] * 3)), 2) as env,
+        FrameStack(Monitor(DummyBackend([toy(end=0.3)] * 3)), 2) as twin,
+    ):
+        for one in (env, twin):
+            one.reset(seed=3)
+        for expected, got in zip(steps_of(twin, 40), steps_of(env, 40), strict=True):
+            assert_same(expected[:4], got[:4])
+        assert env.find(Monitor).episode_count == twin.find(Monitor).episode_count > 3
+
+
+@pytest.mark.parametrize("mode", Autoreset)
+def test_a_saved_state_goes_on_as_if_it_had_never_stopped(mode):
+    chain = partial(pairs, DummyBackend, [toy(end=0.2)] * 3, autoreset=mode)
+    with chain() as env, chain() as other:
+        env.reset(seed=5)
+        for _ in play(env, 30, lambda: [0, 1, 2]):
+            pass
+        other.load_state_dict(env.state_dict())
+        both = zip(*(play(one, 30, lambda: [2, 1, 0]) for one in (env, other)), strict=True)
+        for expected, got in both:
+            assert_same(expected, got)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_lost_one_is_made_anew_and_the_other_pairs_go_on(which):
+    options = {"workers": 6, "on_failure": "restart"}
+    with pairs(ShmemBackend, [toy(end=0.0)] * 3, **options) as env, DummyBackend([toy(end=0.0)] * 3) as twin:
+        for one in (env, twin):
+            one.reset(seed=1)
+            steps_of(one, 2)
+        with suppress(Exception):
+            env.env.call("die", indices=[2 + which])
+        env.env.set_attr("raise_in", "step", indices=[2 + which])
+        env.env.call("set_wrapper_attr", "raise_in", "step", indices=[2 + which])
+        for expected, got in zip(steps_of(twin, 6), steps_of(env, 6), strict=True):
+            assert_same(expected[1][[0, 2]], got[1][[0, 2]])
+            if which:
+                assert_same(expected[1], got[1])
+        assert env.health().restarts[2 + which] > 0
+
+
+class Stubborn(gymnasium.Env):
+    """Refuses every state, also its own."""
+
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        return 0, 0.0, False, False, {}
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        raise RuntimeError("as asked")
+
+
+def test_a_load_that_cannot_be_undone_leaves_rows_that_need_a_reset(make):
+    with make([Stubborn] * 2) as env:
+        env.reset(seed=1)
+        state = env.state_dict()
+        assert state["sub_envs"] is not None
+        with pytest.raises(CheckpointError):
+            env.load_state_dict(state)
+        with pytest.raises(ResetNeededError):
+            env.step([0, 0])
+        env.reset()
+        env.step([0, 0])
