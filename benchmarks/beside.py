@@ -1,0 +1,169 @@
+"""Ours beside the peers where a step is cheap: `python -m benchmarks.beside` prints four tables.
+
+gymnasium: the default backend beside Gymnasium's Sync (same-step) and Async. chain: HalfCheetah as single-file loops
+wrap it. sb3: CartPole through `to_sb3`, stepped and trained by PPO. threads: where a step releases Python's lock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import wrappers
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+import vecwrap
+from vecwrap.tools.measure import SEED, Contender, Measurement, Sample, Throughput, WorkResult, measure_rounds, steps
+from vecwrap.tools.measure import action_batches as batches_of
+from vecwrap.tools.report import figure, table
+
+ENVIRONMENTS = ("CartPole-v1", "MountainCarContinuous-v0", "FrozenLake-v1", "LunarLander-v3", "HalfCheetah-v5")
+CHAIN = ["clip_action", "normalize", "monitor"]
+PONG = ["atari", "framestack:4"]
+LEARNT = 8192  # environment steps of one PPO run
+
+Measure = Callable[[Mapping[str, Callable[[], Any]]], list[Measurement]]
+
+
+def opened(make: Callable[[], Any], *, rows: bool = True) -> Throughput:
+    """Reset an environment, and time its steps."""
+    env = make()
+    if rows:
+        env.reset(seed=SEED)
+        batches = batches_of(env.single_action_space, env.num_envs)
+    else:  # SB3's interface
+        env.reset()
+        batches = batches_of(env.action_space, env.num_envs)
+    return Throughput(steps(env.step, batches, env.num_envs), env.close)
+
+
+def lines(measure: Measure, title: str, makes: Mapping[str, Callable[[], Any]]) -> list[str]:
+    """A line of the table: what each contender did in a second, and how many times as much the first one did."""
+    measured = measure(makes)
+    result = WorkResult(title, title, "", measured)
+    cells = [title]
+    for each in measured:
+        rate, ratio = each.median("rate"), result.ratio(each)
+        cells.append(each.missing or figure(rate or 0.0) + ("" if ratio is None else f" ({ratio.of_medians:.2f} ×)"))
+    return cells
+
+
+def gymnasium_table(measure: Measure) -> list[list[str]]:
+    rows = [["environment steps a second", "vecwrap, default", "Sync, same-step", "Async"]]
+    mode = AutoresetMode.SAME_STEP
+    for env_id in ENVIRONMENTS:
+        for n in (1, 8):
+            each = [partial(gymnasium.make, env_id)] * n
+            makes: dict[str, Callable[[], Any]] = {
+                "ours": partial(opened, partial(vecwrap.build, env_id, n=n)),
+                "Sync": partial(opened, partial(SyncVectorEnv, each, autoreset_mode=mode)),
+                "Async": partial(opened, partial(AsyncVectorEnv, each, autoreset_mode=mode)),
+            }
+            rows.append(lines(measure, f"{env_id} n={n}", makes))
+    return rows
+
+
+def _looped() -> gymnasium.Env[Any, Any]:
+    env: Any = wrappers.RecordEpisodeStatistics(gymnasium.make("HalfCheetah-v5"))
+    env = wrappers.NormalizeObservation(wrappers.ClipAction(env))
+    env = wrappers.TransformObservation(env, lambda seen: np.clip(seen, -10, 10), None)
+    env = wrappers.NormalizeReward(env)
+    return wrappers.TransformReward(env, lambda reward: np.clip(reward, -10, 10))
+
+
+def chain_table(measure: Measure) -> list[list[str]]:
+    rows = [["HalfCheetah-v5, clip_action, normalize, monitor", "vecwrap dummy", "Gymnasium Sync"]]
+    for n in (1, 8):
+        makes = {
+            "ours": partial(opened, partial(vecwrap.build, "HalfCheetah-v5", n=n, backend="dummy", wrappers=CHAIN)),
+            "Sync": partial(opened, partial(SyncVectorEnv, [_looped] * n, autoreset_mode=AutoresetMode.SAME_STEP)),
+        }
+        rows.append(lines(measure, f"n={n}", makes))
+    return rows
+
+
+class Learning:
+    """Trains PPO anew in each round, from its construction on."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    def sample(self, seconds: float) -> Sample:
+        """Learn once, however long it takes."""
+        from stable_baselines3 import PPO
+
+        env = self._make()
+        model = PPO("MlpPolicy", env, n_steps=128, device="cpu", seed=SEED)
+        start = time.perf_counter()
+        model.learn(LEARNT)
+        took = time.perf_counter() - start
+        env.close()
+        return {"rate": LEARNT / took}
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+def sb3_table(measure: Measure) -> list[list[str]]:
+    import torch
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    torch.set_num_threads(1)
+
+    def ours(backend: str) -> Any:
+        return vecwrap.to_sb3(vecwrap.build("CartPole-v1", n=8, wrappers=["monitor"], backend=backend))
+
+    def theirs() -> Any:
+        return DummyVecEnv([lambda: Monitor(gymnasium.make("CartPole-v1"))] * 8)
+
+    rows = [["CartPole-v1 n=8 through to_sb3, with monitor", "vecwrap, default", "vecwrap dummy", "SB3 DummyVecEnv"]]
+    makes = {"default": partial(ours, "auto"), "dummy": partial(ours, "dummy"), "SB3": theirs}
+    stepped = {name: partial(opened, make, rows=False) for name, make in makes.items()}
+    rows.append(lines(measure, "stepping", stepped))
+    rows.append(lines(measure, "PPO's learn", {name: partial(Learning, make) for name, make in makes.items()}))
+    return rows
+
+
+def threads_table(measure: Measure) -> list[list[str]]:
+    rows = [["environment steps a second, n=8", "vecwrap threads", "vecwrap dummy", "vecwrap shmem", "Gymnasium Sync"]]
+    chains: dict[str, Sequence[str]] = {"HalfCheetah-v5": (), "PongNoFrameskip-v4": PONG}
+    for env_id, chain in chains.items():
+        makes: dict[str, Callable[[], Any]] = {
+            name: partial(opened, partial(vecwrap.build, env_id, n=8, backend=name, wrappers=list(chain)))
+            for name in ("threads", "dummy", "shmem")
+        }
+        if not chain:
+            sync = partial(SyncVectorEnv, [partial(gymnasium.make, env_id)] * 8)
+            makes["Sync"] = partial(opened, partial(sync, autoreset_mode=AutoresetMode.SAME_STEP))
+        rows.append([*lines(measure, env_id, makes), *([""] if chain else [])])
+    return rows
+
+
+TABLES = {"gymnasium": gymnasium_table, "chain": chain_table, "sb3": sb3_table, "threads": threads_table}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=TABLES, action="append", help="this table; may be repeated")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=0.3, help="of one contender in one round")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")  # the peers' own
+
+    def measure(makes: Mapping[str, Callable[[], Any]]) -> list[Measurement]:
+        contenders = [Contender(name, "peer" if i else "ours", make) for i, (name, make) in enumerate(makes.items())]
+        return measure_rounds(contenders, options.rounds, options.seconds)
+
+    for name in options.only or TABLES:
+        print(table(TABLES[name](measure)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
