@@ -6,6 +6,7 @@ from functools import partial
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.error import AlreadyPendingCallError
 
 from tests.backs import DummyBackend, ShmemBackend, ThreadsBackend
 from vecwrap.env.books import Books
@@ -209,3 +210,16 @@ def test_a_load_that_cannot_be_undone_leaves_rows_that_need_a_reset(make):
             env.step([0, 0])
         env.reset()
         env.step([0, 0])
+
+
+def test_one_call_at_a_time_in_the_whole_chain(make):
+    with make([toy()] * 2) as env:
+        env.reset(seed=1)
+        env.send([0, 0])
+        with pytest.raises(AlreadyPendingCallError, match=r"pending call to `send`"):
+            env.env.step([0] * 4)
+        assert len(env.recv()[1]) == 2
+        env.env.send([0] * 4)
+        with pytest.raises(AlreadyPendingCallError, match=r"pending call to `send`"):
+            env.step([0, 0])
+        assert len(env.env.recv()[1]) == 4

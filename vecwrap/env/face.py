@@ -44,6 +44,7 @@ class Pending:
         resetting: all rows of the last call that requested resets.
         seed: of ``build``; used by the first reset if it is given none.
         start_index: added to the index of each sub-environment in seeds.
+        of_chain: those of all numberings in the chain, of which one at most has a call.
     """
 
     def __init__(self, all_ids: IntArray, *, seed: int | None = None, start_index: int = 0) -> None:
@@ -54,6 +55,7 @@ class Pending:
         self.resetting: frozenset[int] = frozenset()
         self.seed = seed
         self.start_index = start_index
+        self.of_chain = [self]
         self.asked: list[int] = []  # the sub-environments of the pending call to methods
 
     def seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
@@ -156,8 +158,9 @@ class Face:
     def refuse_pending(self, name: str, allow: str | None = None) -> None:
         """Raise AlreadyPendingCallError if a call is pending, except for ``allow``."""
         self.refuse_closed(name)
-        call = self.pending.call
-        if call is not None and call != allow:
+        for pending in self.pending.of_chain:
+            if (call := pending.call) is None or (call == allow and pending is self.pending):
+                continue
             wait = "recv" if call == "send" else f"{call}_wait"
             raise AlreadyPendingCallError(
                 f"Calling `{name}` while waiting for a pending call to `{call}` to complete; {wait}() returns its "

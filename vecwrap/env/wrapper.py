@@ -183,6 +183,8 @@ class VecEnvWrapper(VecEnv):
         self._set_action_space(self.single_action_space)
         pending = Pending(np.arange(num_envs), seed=inner.seed, start_index=inner.start_index)
         self._core.numberings.append((pending, rows))
+        pending.of_chain = self._core.pending.of_chain
+        pending.of_chain.append(pending)
         self._face = Face(self, rows, rows, self._core.books, pending)
         self._face.shows(self.single_observation_space)
 
