@@ -33,6 +33,7 @@ NUMBERED = (
     "attributes_are_seen_by_the_environment",
     "a_factory_that_raises_leaves_nothing",
     "an_error_of_one_leaves_the_others",
+    "timeouts_lose_nothing",
 )
 
 
@@ -62,6 +63,22 @@ def test_the_stream_is_that_of_the_first_of_each_pair(make, mode):
         for expected, got in both:
             assert_same(rows_of(space, expected), rows_of(space, got))
         assert env.played.min() > 0
+
+
+def test_waits_that_time_out_lose_nothing(make):
+    """The law of backends, but for the dtypes of infos' columns."""
+    with DummyBackend([toy()] * 3) as twin, make([toy()] * 3) as env:
+        policy, space = Policy(twin, seed=2), twin.single_observation_space
+        twin.reset(seed=2)
+        env.reset(seed=2)
+        for _ in range(30):
+            actions = policy()
+            env.step_async(actions)
+            got = None
+            while got is None:
+                with suppress(TimeoutError):
+                    got = env.step_wait(timeout=0)
+            assert_same(rows_of(space, twin.step(actions)), rows_of(space, got))
 
 
 def test_calls_seeds_and_attributes_are_those_of_the_first(make):
