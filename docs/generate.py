@@ -29,14 +29,15 @@ sub-environments on two cores); otherwise `shmem`. Settings that ask for workers
 | use | when |
 |---|---|
 | `dummy` | you are debugging (`breakpoint()` works), or a step costs less than handing it to another process |
-| `threads` | steps release Python's lock while they compute or wait (MuJoCo, ale-py, sockets); nothing is isolated |
+| `threads` | steps wait for something outside (a socket, a simulator); nothing is isolated |
 | `subprocess` | a space has no fixed size, or memory cannot be shared |
 | `ray` | one machine's cores are not enough ([scaling.md](scaling.md)) |
 | `shmem` | otherwise |
 
-`threads` gains only where most of a step is outside of Python, or on a Python without its lock. On two cores with it,
-eight HalfCheetah-v5 took 11,000 environment steps a second on `threads`, 21,900 on `dummy` and 27,300 on `shmem`; eight
-Pongs under `atari` and `framestack:4` took 1,960, 3,090 and 3,840 (`python -m benchmarks.beside --only threads`).
+On `threads`, steps that wait do so side by side. Where they compute, Python's global lock costs more than a second core
+gains, even if most of a step is outside of Python: on two cores, eight HalfCheetah-v5 took 11,000 environment steps a
+second on `threads`, 21,900 on `dummy` and 27,300 on `shmem`; eight Pongs under `atari` and `framestack:4` took 1,960,
+3,090 and 3,840 (`python -m benchmarks.beside --only threads`).
 
 [How shmem talks](#how-shmem-talks) and [the parent's share](#the-parents-share) are described below the parameters.
 `vecwrap tune` measures which backend is fastest for a pipeline on your machine.

@@ -200,11 +200,12 @@ class LocalRows:
 
     def _few(self, job: _Job) -> int:
         """How many of a job's next rows are run at once: one, or all up to the last of the same engine."""
-        left = [self._sub_envs[i] for i in job.env_ids[job.begun :]]
-        engine = left[0].engine if isinstance(left[0], EnginePart) else None
-        if engine is None:
+        left = job.env_ids[job.begun :]
+        first = self._sub_envs[left[0]]
+        if not isinstance(first, EnginePart):
             return 1
-        return 1 + max(k for k, source in enumerate(left) if isinstance(source, EnginePart) and source.engine is engine)
+        engines = [getattr(self._sub_envs[i], "engine", None) for i in left]
+        return len(left) - engines[::-1].index(first.engine)
 
     def _set_frames(self, frames: Mapping[int, Frames]) -> None:
         for i, sub_env in self._sub_envs.items():

@@ -1,4 +1,4 @@
-"""Threads of this process, for environments that release Python's lock while they compute or wait."""
+"""Threads of this process, for environments that wait for something outside of Python."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from vecwrap.sources.sub_env import Factory, Takeover
 class Threads(Runner):
     """Sub-environments in threads of this process; each thread makes, steps and closes its own.
 
-    Quicker than `dummy` where a step releases Python's lock (MuJoCo, ale-py, sockets), or on a Python without one.
+    Quicker than `dummy` where steps wait for something outside (a socket, a simulator): they wait side by side. Where
+    they compute, a Python with a global lock makes it slower than `dummy`, though MuJoCo and ale-py release that lock.
     Nothing is isolated: a crash ends this process, and a step that hangs cannot be ended, so there are no time limits.
     Environments must not share anything that is not safe among threads.
 
