@@ -111,6 +111,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     Saving, and evaluating with the learnt statistics:
 
     >>> env.load_state_dict(env.state_dict())
+    >>> from pathlib import Path
     >>> from tempfile import mkdtemp
     >>> file = Path(mkdtemp()) / "state.npz"
     >>> env.save(file)
