@@ -1,7 +1,6 @@
 """Constructors of backends, by their names."""
 
-from vecwrap.backends.dummy import Dummy
-from vecwrap.backends.native import around
+from vecwrap.backends.dummy import Dummy, around
 from vecwrap.backends.shmem import Shmem
 from vecwrap.backends.subprocess import Subprocess
 from vecwrap.backends.threads import Threads
@@ -40,5 +39,5 @@ class Changing(Dummy):
         return super().start(factories)
 
 
-def NativeBackend(engine, *, seed=None, **options):  # noqa: N802
+def EngineBackend(engine, *, seed=None, **options):  # noqa: N802
     return around(Engine(engine, **options), seed=seed)

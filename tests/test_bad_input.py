@@ -314,24 +314,18 @@ def test_a_layer_that_overrides_what_the_outermost_alone_is_asked_is_refused(nam
         type("Mine", (vecwrap.VecEnvWrapper,), {name: lambda self, *arguments, **keywords: None})
 
 
-def test_a_change_of_observations_without_its_function_is_refused() -> None:
-    class Observation(vecwrap.MapObservations):
-        def __init__(self, env: vecwrap.VecEnv) -> None:
-            super().__init__(env, env.single_observation_space)
-
-        def observations(self, observations: Any) -> Any:  # as Gymnasium calls it
-            return observations
-
-    message = "Observation: expected a method map(observations) that changes a batch, got none"
-    assert message in message_of(PlanError, "CartPole-v1", 2, [Observation], backend="dummy")
+@pytest.mark.parametrize("name", ["actions", "observations", "rewards"])
+def test_a_layer_with_the_hooks_of_gymnasiums_is_refused(name: str) -> None:
+    message = rf"^Mine\.{name}, as Gymnasium calls it: expected on_\w+\("
+    with pytest.raises(TypeError, match=message):
+        type("Mine", (vecwrap.VecEnvWrapper,), {name: lambda self, values: values})
 
 
 class Floats(vecwrap.VecEnvWrapper):
     """Takes a float, and hands it down as it is."""
 
     def __init__(self, env: vecwrap.VecEnv) -> None:
-        super().__init__(env)
-        self._set_action_space(gymnasium.spaces.Box(0, 2, (), np.float64))
+        super().__init__(env, single_action_space=gymnasium.spaces.Box(0, 2, (), np.float64))
 
 
 class ReplacesAMember(vecwrap.VecEnvWrapper):

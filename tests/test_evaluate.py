@@ -12,7 +12,7 @@ import pytest
 import vecwrap
 from tests.streams import Lives, ToyEnv
 from tests.toys import Lottery
-from vecwrap.env.wrapper import MapObservations
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError
 from vecwrap.tools.evaluate import Evaluation, evaluate
 from vecwrap.wrappers.normalize import Normalize
@@ -262,13 +262,13 @@ class Tape(gymnasium.Wrapper):
         return self.last, *rest
 
 
-class Halve(MapObservations):
+class Halve(VecEnvWrapper):
     """A layer whose observations the backend cannot give again."""
 
     def __init__(self, env):
         super().__init__(env, env.single_observation_space)
 
-    def map(self, observations):
+    def on_observations(self, observations):
         return observations / 2
 
 

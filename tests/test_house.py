@@ -1,5 +1,7 @@
 """The house: docs/design.md, the contract of import-linter and the code show the same floors."""
 
+import importlib
+import inspect
 import re
 import tomllib
 from pathlib import Path
@@ -69,3 +71,18 @@ def test_code_is_counted_without_comments_docstrings_and_blanks(tmp_path):
 
 def test_no_file_is_longer_than_a_head_holds():
     assert [name for name, file in FOUND.items() if file.lines > house.LONGEST] == []
+
+
+def depth(kind):
+    """How many classes of ours are above a class, along its longest line."""
+    return max((1 + depth(base) for base in kind.__bases__ if base.__module__.startswith("vecwrap.")), default=0)
+
+
+def test_no_class_is_more_than_two_of_ours_deep():
+    """A third one above would have to be looked for; these have three, and add a few words to the one above them."""
+    deep = set()
+    for module in FOUND:
+        if module.split(".")[-1] != "__main__":
+            kinds = [kind for kind in vars(importlib.import_module(module)).values() if inspect.isclass(kind)]
+            deep |= {kind.__name__ for kind in kinds if kind.__module__ == module and depth(kind) > 2}
+    assert deep == {"Shmem", "Subprocess", "Quota", "_Above"}

@@ -14,7 +14,7 @@ import pytest
 from tests.backs import Changing, DummyBackend, OnDummy, ShmemBackend
 from vecwrap.backends.dummy import Dummy
 from vecwrap.env.runner import Runner
-from vecwrap.env.wrapper import MapObservations, VecEnvWrapper
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.step_result import Autoreset
@@ -94,11 +94,11 @@ class ChangesRaw(VecEnvWrapper):
         step.rewards = step.raw_rewards = np.sign(step.rewards)
 
 
-class WrongSpace(MapObservations):
+class WrongSpace(VecEnvWrapper):
     def __init__(self, env):
         super().__init__(env, env.single_observation_space)
 
-    def map(self, observations):
+    def on_observations(self, observations):
         return observations * 2
 
 

@@ -127,7 +127,7 @@ def test_what_is_special_goes_the_general_path(settings, taken):
 
 def test_a_stopwatch_and_requested_frames_go_the_general_path_and_it_comes_back(taken):
     actions = [0, 0]
-    env = vecwrap.build(ToyEnv, n=2, backend="dummy", env_kwargs={"render_mode": "rgb_array"})
+    env = vecwrap.build(ToyEnv, n=2, wrappers=["monitor"], backend="dummy", env_kwargs={"render_mode": "rgb_array"})
     env.reset(seed=1)
     env.step(actions)
     assert len(taken) == 1

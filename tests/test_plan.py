@@ -22,7 +22,7 @@ import vecwrap
 from vecwrap.backends.dummy import Dummy
 from vecwrap.env.backend import Backend
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.env.wrapper import MapObservations, VecEnvWrapper
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, PlanError, SpecError, VecwrapError
 from vecwrap.pipeline import plan as plan_module
 from vecwrap.pipeline.build import build_plan
@@ -45,7 +45,7 @@ class Scale(gymnasium.ObservationWrapper[Any, Any, Any]):
         return observation * self.factor
 
 
-class Halve(MapObservations):
+class Halve(VecEnvWrapper):
     """Keep half the observation."""
 
     path_parameters: ClassVar[frozenset[str]] = frozenset({"file"})
@@ -57,7 +57,7 @@ class Halve(MapObservations):
         super().__init__(env, gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.dtype(dtype).type))
         self.made_with.append((file, verbose))
 
-    def map(self, observations: Any) -> Any:
+    def on_observations(self, observations: Any) -> Any:
         return observations[:, : observations.shape[1] // 2]
 
     @classmethod

@@ -15,16 +15,16 @@ import vecwrap
 from tests.backs import DummyBackend
 from tests.toys import counter, told
 from vecwrap.env.backend import Backend
-from vecwrap.env.wrapper import MapObservations, VecEnvWrapper
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, SubEnvError
 from vecwrap.testing import assert_same, toy
 
 
-class Doubled(MapObservations):
+class Doubled(VecEnvWrapper):
     def __init__(self, env):
         super().__init__(env, env.single_observation_space)
 
-    def map(self, observations):
+    def on_observations(self, observations):
         return observations * 2
 
 

@@ -35,7 +35,7 @@ def test_the_same_layers_in_the_same_words():
             assert (observations[reset_step, 0] == 0).all(), "the stack begins anew with the episode"
             reset_step = dones
         assert len(episodes) > 5
-        assert repr(env) == "<VecEnv CartPole-v1, n=3, native, next_step, layers FrameStack > Monitor>"
+        assert repr(env) == "<VecEnv CartPole-v1, n=3, dummy, next_step, layers FrameStack > Monitor>"
     plain.close()
 
 

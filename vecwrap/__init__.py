@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from vecwrap.adapters.sb3 import to_sb3 as to_sb3
     from vecwrap.adapters.tianshou import to_tianshou as to_tianshou
     from vecwrap.env.vec_env import VecEnv as VecEnv
-    from vecwrap.env.wrapper import MapObservations as MapObservations
     from vecwrap.env.wrapper import VecEnvWrapper as VecEnvWrapper
     from vecwrap.errors import BackendError as BackendError
     from vecwrap.errors import PlanError as PlanError
@@ -59,7 +58,6 @@ _PUBLIC = {
     "PipelineSpec": "vecwrap.pipeline.spec",
     "VecEnv": "vecwrap.env.vec_env",
     "VecEnvWrapper": "vecwrap.env.wrapper",
-    "MapObservations": "vecwrap.env.wrapper",
     "StepResult": "vecwrap.rows.step_result",
     "VecwrapError": "vecwrap.errors",
     "SpecError": "vecwrap.errors",

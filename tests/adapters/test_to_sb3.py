@@ -494,8 +494,7 @@ class Halved(vecwrap.VecEnvWrapper):
     """Has actions of its own."""
 
     def __init__(self, env):
-        super().__init__(env)
-        self._set_action_space(spaces.Box(-9, 9, (1,)))
+        super().__init__(env, single_action_space=spaces.Box(-9, 9, (1,)))
 
 
 def test_actions_of_a_layer_outside_of_clip_action_are_its_own():

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import vecwrap
 import vecwrap.testing
-from tests.backs import DummyBackend, NativeBackend, ShmemBackend, SubprocessBackend
+from tests.backs import DummyBackend, EngineBackend, ShmemBackend, SubprocessBackend
 from tests.streams import Driver, Joined, Lives, Skip, ToyEnv, replay
 from vecwrap.errors import PlanError
 from vecwrap.sources.sub_env import SubEnvFactory
@@ -500,7 +500,7 @@ def test_the_ended_steps_columns_without_a_mask_are_of_all_rows(tmp_path):
             return *result, {**infos, "elapsed_step": self.steps.astype(np.int32), "nested": {"x": self.steps + 0.5}}
 
     engine = Engine(num_envs=2, max_episode_steps=5)
-    with Monitor(NativeBackend(engine), str(tmp_path), info_keys=("elapsed_step", "nested", "never")) as env:
+    with Monitor(EngineBackend(engine), str(tmp_path), info_keys=("elapsed_step", "nested", "never")) as env:
         play(env, 5)
     _, rows = read(tmp_path / "monitor.csv")
     assert [row["elapsed_step"] for row in rows] == ["5", "5"]
@@ -548,7 +548,7 @@ def test_monitor_csv_asks_no_engine_how_many_frames_an_agent_step_lasts(engine, 
         inner = vecwrap.from_sb3(vec_env.SubprocVecEnv(make))
     else:
         vector = {"sync": gymnasium.vector.SyncVectorEnv, "async": gymnasium.vector.AsyncVectorEnv}
-        inner = NativeBackend(vector[engine](make) if engine in vector else CartPoleVectorEnv(num_envs=2))
+        inner = EngineBackend(vector[engine](make) if engine in vector else CartPoleVectorEnv(num_envs=2))
     with Monitor(inner, str(tmp_path)) as env:
         env.reset(seed=1)
         while not env.num_episodes:

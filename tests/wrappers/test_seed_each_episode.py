@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.backs import DummyBackend, NativeBackend, ShmemBackend, SubprocessBackend
+from tests.backs import DummyBackend, EngineBackend, ShmemBackend, SubprocessBackend
 from tests.streams import Lives
 from tests.toys import LastLife
 from tests.waiting import gone
@@ -502,6 +502,6 @@ def test_other_mistakes_are_refused():
             SeedEachEpisode(env, lambda episode, index: lock and 1)
         with pytest.raises(PlanError, match="an inner seed_each_episode"):
             SeedEachEpisode(SeedEachEpisode(env, [1]), [2])
-    native = NativeBackend(gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point"))
+    native = EngineBackend(gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point"))
     with native, pytest.raises(PlanError, match="resets its sub-environments itself"):
         SeedEachEpisode(native, [1])

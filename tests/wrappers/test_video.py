@@ -22,7 +22,7 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.backs import DummyBackend, NativeBackend, ShmemBackend, SubprocessBackend
+from tests.backs import DummyBackend, EngineBackend, ShmemBackend, SubprocessBackend
 from tests.streams import Joined, Lives, assert_same
 from vecwrap.errors import PlanError
 from vecwrap.sources.sub_env import SubEnvFactory
@@ -716,7 +716,7 @@ def test_without_frames_to_be_had_it_is_refused(tmp_path):
     ):
         vecwrap.build("CartPole-v1", n=1, wrappers=["video"])
     native = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point", render_mode="rgb_array")
-    with NativeBackend(native) as env, pytest.raises(PlanError, match="recorders need vecwrap's backends"):
+    with EngineBackend(native) as env, pytest.raises(PlanError, match="recorders need vecwrap's backends"):
         Video(env)
 
 

@@ -108,8 +108,8 @@ def from_sb3(venv: Sb3VecEnv) -> VecEnv:
     _refuse_without_sb3("from_sb3")
     from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 
-    from vecwrap.adapters.sb3_vec_env import Sb3Engine, Sb3Runner
-    from vecwrap.backends.native import around
+    from vecwrap.adapters.sb3_vec_env import Sb3Engine
+    from vecwrap.backends.dummy import around
 
     if not isinstance(venv, Sb3VecEnv):
         other: Any = venv
@@ -118,7 +118,7 @@ def from_sb3(venv: Sb3VecEnv) -> VecEnv:
             f"from_sb3: expected a stable_baselines3.common.vec_env.VecEnv, got {type(other).__name__}"
             f"{', a gymnasium.vector.VectorEnv' * isinstance(other, VectorEnv)}; {remedy}"
         )
-    return around(Sb3Engine(venv), runner=Sb3Runner)
+    return around(Sb3Engine(venv))
 
 
 def _refuse_without_sb3(name: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Sequence
 from copy import deepcopy
+from operator import attrgetter
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -14,7 +16,6 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
-from vecwrap.backends.native import Native
 from vecwrap.env.action_masks import METHOD, ActionMasks
 from vecwrap.env.vec_env import FiveTuple, VecEnv
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SubEnvError
@@ -24,7 +25,7 @@ from vecwrap.rows.infos import columns, row_of, snapshot
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.statistics import RunningStatistics
 from vecwrap.rows.step_result import Autoreset, BoolArray, Infos, StepResult
-from vecwrap.sources.engine import ENDS, Engine, refuse_lacking, rows_of_infos
+from vecwrap.sources.engine import ENDS, Engine, one_seed, refuse_lacking, rows_of_infos
 from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.monitor import Monitor
 
@@ -218,8 +219,6 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         env, ids = self.vecwrap_env, self._ids(indices)
         if wrapper_class is Sb3Monitor and self._monitored:
             return [True] * len(ids)
-        if isinstance(env._core.runner, Sb3Runner):
-            return list(env._core.runner.venv.env_is_wrapped(wrapper_class, ids))
         env._face.refuse_pending("env_is_wrapped")
         names = (wrapper_class.__module__, wrapper_class.__qualname__)
         try:
@@ -481,7 +480,8 @@ def _names(statistics: dict[Any, Any]) -> str:
 class Sb3Engine(Engine):
     """An SB3 ``VecEnv``; closing this closes it."""
 
-    why_no_masked_resets = (
+    methods: ClassVar[tuple[str, ...]] = (*Engine.methods, "is_wrapped")
+    why_no_masked_resets: ClassVar[str] = (
         "a Stable-Baselines3 VecEnv resets all its sub-environments together; the backends of vecwrap.build (dummy, "
         "subprocess, shmem) can reset some"
     )
@@ -490,6 +490,18 @@ class Sb3Engine(Engine):
         refuse_lacking(venv, "from_sb3: expected a stable_baselines3.common.vec_env.VecEnv")
         self.venv = venv
         super().__init__(_FiveTuples(venv), autoreset=Autoreset.SAME_STEP, masked_resets=False)
+
+    def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Refuse any but consecutive seeds, and options that do not get through SuperSuit's class."""
+        if any(seed is not None for seed in seeds) and not isinstance(one_seed(seeds), int):
+            raise ArgumentError(
+                f"reset: expected one seed, because sub-environment i of an SB3 VecEnv gets seed + i, got {list(seeds)}"
+            )
+        if options is not None and not self.vector_env.is_sb3:
+            raise ArgumentError(
+                f"reset: {self.name} receives no options through SB3's interface, got {options}; vecwrap.wrap passes "
+                'them on: concat_vec_envs_v1(..., base_class="gymnasium")'
+            )
 
     def ask(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
         """Call a method through SB3's interface."""
@@ -503,6 +515,11 @@ class Sb3Engine(Engine):
             values = self.venv.get_attr(name, ids)
         elif method == "has_attr":
             values = [self.venv.has_attr(name)] * len(ids)
+        elif method == "is_wrapped":
+            module, qualname = arguments[0]
+            if "<locals>" in qualname:
+                raise ArgumentError(f"env_is_wrapped: expected a class that its name leads to, got {qualname}")
+            values = self.venv.env_is_wrapped(attrgetter(qualname)(sys.modules[module]), ids)
         elif name == "render" and self.vector_env.render_mode == "rgb_array":
             images = self.venv.get_images()
             values = [images[i] for i in ids]
@@ -512,23 +529,13 @@ class Sb3Engine(Engine):
         return values
 
 
-class Sb3Runner(Native):
-    """Around an SB3 ``VecEnv``."""
-
-    name: ClassVar[str] = "sb3"
-
-    def __init__(self, engine: Sb3Engine) -> None:
-        super().__init__(engine)
-        self.venv = engine.venv
-
-
 class _FiveTuples:
     """The part of Gymnasium's vector interface that ``Engine`` uses, on top of SB3's."""
 
     def __init__(self, venv: Any) -> None:
         self.venv = venv
         self.unwrapped = venv.unwrapped  # errors use its name
-        self._is_sb3 = isinstance(self.unwrapped, Sb3VecEnv)  # SuperSuit puts SB3's wrapper around one of Gymnasium's
+        self.is_sb3 = isinstance(self.unwrapped, Sb3VecEnv)  # SuperSuit puts SB3's wrapper around one of Gymnasium's
         self.envs = getattr(venv.unwrapped, "envs", None)
         self.num_envs: int = venv.num_envs
         self.single_observation_space = venv.observation_space
@@ -541,18 +548,9 @@ class _FiveTuples:
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         if seed is not None:
-            if not isinstance(seed, int):
-                raise ArgumentError(
-                    f"reset: expected one seed, because sub-environment i of an SB3 VecEnv gets seed + i, got {seed}"
-                )
             # Around SuperSuit's, what SB3's interface calls `seed` is not there: the vector's own reset takes it.
-            self.venv.seed(seed) if self._is_sb3 else self.unwrapped.reset(seed=seed)
+            self.venv.seed(seed) if self.is_sb3 else self.unwrapped.reset(seed=seed)
         if options is not None:
-            if not self._is_sb3:
-                raise ArgumentError(
-                    f"reset: {type(self.unwrapped).__name__} receives no options through SB3's interface, got "
-                    f'{options}; vecwrap.wrap passes them on: concat_vec_envs_v1(..., base_class="gymnasium")'
-                )
             self.venv.set_options(options)
         observations = self.venv.reset()
         return observations, columns([snapshot(info) for info in self._reset_infos()])
@@ -583,7 +581,7 @@ class _FiveTuples:
                 )
             final_obs[i] = infos[i]["terminal_observation"]
             final_infos[i] = rows[i]
-            if self._is_sb3:  # SuperSuit's adds those of the reset to those of the step
+            if self.is_sb3:  # SuperSuit's adds those of the reset to those of the step
                 rows[i] = snapshot(self._reset_infos()[i])
         ends = {"final_obs": final_obs, "_final_obs": dones, "final_info": columns(final_infos), "_final_info": dones}
         return observations, rewards, dones & ~truncations, truncations, {**columns(rows), **ends}

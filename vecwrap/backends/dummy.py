@@ -7,12 +7,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from vecwrap.backends.local import LocalRows
+from vecwrap.env.backend import Backend
 from vecwrap.env.runner import Runner
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, of_all
+from vecwrap.sources.engine import Engine
 from vecwrap.sources.failure import Failure
+from vecwrap.sources.parts import PartFactory
 from vecwrap.sources.sub_env import Factory, Takeover
 
 
@@ -48,6 +51,10 @@ class Dummy(Runner):
 
     def send(self, env_ids: IntArray) -> None:
         self.local.step(env_ids.tolist())
+
+    def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        for engine in self.local.engines:
+            engine.refuse_reset(seeds, options)
 
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self.local.reset(env_ids.tolist(), seeds, options)
@@ -91,6 +98,15 @@ class Dummy(Runner):
     def envs(self) -> list[Any] | None:
         return self.local.envs
 
+    def engines(self) -> Sequence[Any]:
+        return [engine.vector_env for engine in self.local.engines]
+
     def stop(self, timeout: float, terminate: bool) -> None:
         if hasattr(self, "local"):
-            self.local.close()
+            self.local.close(timeout, terminate)
+
+
+def around(engine: Engine, *, seed: int | None = None) -> Backend:
+    """Return a backend with one engine, which is made already; ``seed`` as of every backend."""
+    factories = [PartFactory(lambda: engine, row, engine.num_rows) for row in range(engine.num_rows)]
+    return Backend(Dummy(), factories, autoreset=engine.mode, seed=seed)

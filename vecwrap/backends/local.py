@@ -15,6 +15,7 @@ from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
+from vecwrap.sources.engine import Engine
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.parts import EnginePart, Source, announce, make_source
 from vecwrap.sources.sub_env import Factory, SubEnv, Takeover, refuse_one_for_several
@@ -60,6 +61,7 @@ class LocalRows:
         self._failures: list[Failure] = []
         self._frames: Mapping[int, Frames] = dict.fromkeys(env_ids, Frames.NONE)
         self._frames_set: Mapping[int, Frames] = self._frames
+        self._of_engines = False
 
     def make(self, mode: Autoreset, *, debug: bool) -> dict[int, Description]:
         """Make them all, or raise SubEnvError; return the description of each, by index."""
@@ -74,6 +76,7 @@ class LocalRows:
                     raise
                 raise make_failure(i, error).error() from error
         refuse_one_for_several(self.sub_envs)
+        self._of_engines = isinstance(made, EnginePart)
         return descriptions
 
     @property
@@ -82,11 +85,25 @@ class LocalRows:
         return list(self._sub_envs.values())
 
     @property
+    def engines(self) -> list[Engine]:
+        """The engines among these."""
+        if not self._of_engines:
+            return []
+        parts: Iterable[Any] = self._sub_envs.values()
+        return [part.engine for part in parts if part.row == 0]
+
+    @property
     def envs(self) -> list[Any] | None:
-        """The environments of these, each in its layers; None if they are an engine's."""
-        if not all(isinstance(source, SubEnv) for source in self._sub_envs.values()):
-            return None
-        return [source.env for source in self._sub_envs.values()]
+        """The environments of these, each in its layers; None if an engine has them elsewhere."""
+        found: list[Any] = []
+        for source in self._sub_envs.values():
+            if isinstance(source, SubEnv):
+                found.append(source.env)
+            elif source.row == 0:
+                if (envs := source.engine.envs()) is None:
+                    return None
+                found += envs
+        return found
 
     def attach(self, slots: Slots) -> None:
         """Set where the results go."""
@@ -175,6 +192,9 @@ class LocalRows:
     def _run(self, job: _Job, one: bool) -> None:
         if job.frames is not self._frames_set:
             self._set_frames(job.frames)
+        if self._of_engines and job.resets is None and self._is_whole(job):
+            self._step_engines(job, one)
+            return
         sub_envs, resets, first, interrupts = self._sub_envs, job.resets, job.begun, self._interrupts
         env_ids = job.env_ids[first : first + self._few(job)] if one else job.env_ids[first:]
         actions = self._slots.actions.get_all(env_ids) if resets is None else ()
@@ -197,6 +217,29 @@ class LocalRows:
                     raise
             else:
                 job.done.append(i)
+
+    def _is_whole(self, job: _Job) -> bool:
+        return len(job.env_ids) == len(self._env_ids) and list(job.env_ids) == list(self._env_ids)
+
+    def _step_engines(self, job: _Job, one: bool) -> None:
+        """Step all rows, engine by engine: an engine may have a thousand of them."""
+        self._interrupts.hold()
+        while job.begun < len(job.env_ids):
+            if self._interrupts.came():
+                self._interrupts.let_through()
+            part: Any = self._sub_envs[job.env_ids[job.begun]]
+            rows = job.env_ids[job.begun : job.begun + part.engine.num_rows]
+            job.begun += len(rows)
+            try:
+                part.engine.step_whole()
+            except BaseException as error:
+                job.failures += [self._sub_envs[i].failure(error, "step") for i in rows]
+                if is_interrupt(error):
+                    raise
+            else:
+                job.done += rows
+            if one:
+                return
 
     def _few(self, job: _Job) -> int:
         """How many of a job's next rows are run at once: one, or all up to the last of the same engine."""
@@ -250,14 +293,14 @@ class LocalRows:
                     raise
         return self._values, self._failures
 
-    def close(self) -> None:
-        """Close them all, despite errors and interrupts; then raise the first error."""
+    def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
+        """Close them all, despite errors and interrupts; then raise the first error. Engines may be in a hurry."""
         self._jobs.clear()
         first: list[BaseException] = []
         while self._sub_envs:
             sub_env = self._sub_envs.pop(next(iter(self._sub_envs)))
             try:
-                sub_env.close()
+                sub_env.close(timeout, terminate) if isinstance(sub_env, EnginePart) else sub_env.close()
             except BaseException as error:
                 first = first or [error]
         if first:

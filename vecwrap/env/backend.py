@@ -107,8 +107,8 @@ class Backend(VecEnv):
         self.metadata = {**made.metadata, "autoreset_mode": core.autoreset.gymnasium}
         self.render_mode = made.render_mode
         self.spec = made.spec
-        self._set_observation_space(deepcopy(made.observation_space))
-        self._set_action_space(deepcopy(made.action_space))
+        self._face.has_observations(self, deepcopy(made.observation_space))
+        self._face.has_actions(self, deepcopy(made.action_space))
         at_exit(self)
 
     @classmethod

@@ -42,7 +42,7 @@ class _Runs(Protocol):
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None: ...
     def poll(self, deadline: float | None) -> None: ...
     def frames(self, wanted: Sequence[Frames]) -> None: ...
-    def refuse_options(self, options: dict[str, Any] | None) -> None: ...
+    def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None: ...
     def not_sent(self, env_ids: IntArray, error: BaseException) -> None: ...
     def recreate(self, takeovers: dict[int, Takeover]) -> None: ...
     def take_back(self, env_ids: Iterable[int]) -> None: ...
@@ -99,7 +99,7 @@ class Books:
         self.owner = os.getpid()
         self.in_line = False  # whether the next whole step may: set by the end of a general call
         self.watched = False  # whether a stopwatch is on
-        self._together = 1, "", True
+        self._together = 1, "", ""
         self._may_be_in_line = runner.has_line and recovery is None and batch_size is None and not debug
         self._all = frozenset(range(num_rows))
         self.out = _NONE
@@ -116,9 +116,9 @@ class Books:
         self.gone: set[int] = set()  # those that could not be recreated
         _books.add(self)
 
-    def keep_together(self, rows: int, name: str, *, masked_resets: bool) -> None:
-        """Have so many consecutive rows always step together, and be reset together unless ``masked_resets``."""
-        self._together = rows, name, masked_resets
+    def keep_together(self, rows: int, name: str, why_no_masked_resets: str) -> None:
+        """Have so many consecutive rows always step together, and be reset together if there is a reason for it."""
+        self._together = rows, name, why_no_masked_resets
         self.rule_out_line()
 
     def rule_out_line(self) -> None:
@@ -126,14 +126,12 @@ class Books:
         self._may_be_in_line = False
 
     def _refuse_parts(self, env_ids: IntArray, *, of_reset: bool) -> None:
-        rows, name, masked_resets = self._together
-        if rows == 1 or len(env_ids) == self.num_rows or (of_reset and masked_resets):
+        rows, name, why_no_masked_resets = self._together
+        if rows == 1 or len(env_ids) == self.num_rows or (of_reset and not why_no_masked_resets):
             return
         if not np.isin(np.bincount(env_ids // rows, minlength=self.num_rows // rows), (0, rows)).all():
-            why = "it is not known to honour reset_mask" if of_reset else "they step together"
-            raise ArgumentError(
-                f"{name}: expected all {rows} rows of an engine or none, because {why}, got {env_ids.tolist()}"
-            )
+            why = why_no_masked_resets if of_reset else "they step together; vecwrap's own sub-environments need not"
+            raise ArgumentError(f"{name}: expected all {rows} rows of an engine or none, got {env_ids.tolist()}; {why}")
 
     def rows(self, env_ids: IntArray) -> slice | IntArray:
         """Return the fastest index into the state of these sub-environments."""
@@ -172,7 +170,7 @@ class Books:
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Request a reset of these rows."""
         self._refuse_parts(env_ids, of_reset=True)
-        self.runner.refuse_options(options)
+        self.runner.refuse_reset(seeds, options)
         if self.recovery is not None:
             self.runner.notice_losses(env_ids)  # before this reset: they are not of its making, its seeds stay as given
         try:

@@ -83,8 +83,9 @@ class Core:
             try:
                 self.description: Description = runner.start(factories)
                 if engines:
-                    self.books.keep_together(rows, self.description.name, masked_resets=self.description.masked_resets)
-                    runner.engine = self.description.name
+                    engine = self.description
+                    self.books.keep_together(rows, engine.name, engine.why_no_masked_resets)
+                    runner.engine = engine.name
                 if hasattr(self.books, "slots"):
                     self.books.slots.recycle()
             except BaseException:
@@ -123,9 +124,7 @@ class Core:
     def request_frames(self, layer: Any, env_ids: IntArray, opening: IntArray) -> None:
         """Note whose frames a layer wants."""
         if self.runner.engine:
-            raise PlanError(
-                f"{self.runner.engine}: a native engine cannot send frames; recorders need vecwrap's backends"
-            )
+            raise PlanError(f"{self.runner.engine}: an engine cannot send frames; recorders need vecwrap's backends")
         self.books.request_frames(layer, env_ids, opening)
 
     def health(self) -> Health:
@@ -144,7 +143,7 @@ class Core:
         """Have seedless resets get what these schedules say, one for each sub-environment."""
         if self.runner.engine:
             raise PlanError(
-                f"{self.runner.engine}: a native engine resets its sub-environments itself; for a schedule of seeds, "
+                f"{self.runner.engine}: an engine resets its sub-environments itself; for a schedule of seeds, "
                 "use one of vecwrap's backends"
             )
         self.calls.of_each("follow", [(schedule,) for schedule in schedules])

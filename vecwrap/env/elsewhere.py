@@ -68,3 +68,8 @@ def what_came(env: Any) -> str:
     if hasattr(type(inner), "share_statistics"):  # a VecEnv
         return f"{name}, a Gymnasium wrapper around one; pass the environment itself, its {steps}"
     return f"{name}; vecwrap.build makes one, and vecwrap.wrap turns any gymnasium.vector.VectorEnv into one"
+
+
+def refuse_source(source: Any) -> NoReturn:
+    """Refuse what is no source of statistics."""
+    raise ArgumentError(f"stats: expected a vecwrap environment or a file written by its save, got {what_came(source)}")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.vector.utils import batch_space
 
 from vecwrap.env.books import Books
 from vecwrap.env.calls import Calls
@@ -132,11 +133,22 @@ class Face:
         self.line: Line | None = None
         self.shown = Shown(books, pending.num_envs)
 
+    def has_observations(self, env: Any, single: spaces.Space[Any]) -> None:
+        """Set the environment's space of one observation and, with it, the batched one."""
+        env.single_observation_space = single
+        env.observation_space = batch_space(single, env.num_envs)
+        self.shows(single)
+
     def shows(self, single: spaces.Space[Any]) -> None:
         """Set the space of one observation."""
         self.single_observation_space = single
         self.object_leaves = gymnasium_form.has_objects(single)
         self.scalar_boxes = gymnasium_form.has_scalar_boxes(single)
+
+    def has_actions(self, env: Any, single: spaces.Space[Any]) -> None:
+        """Set the environment's space of one action and, with it, the batched one."""
+        env.single_action_space = single
+        env.action_space = batch_space(single, env.num_envs)
 
     def _found(self) -> Any:
         return self._env()  # whoever calls has it
@@ -260,6 +272,13 @@ class Face:
                 pending.call = kind if numbering.out else None
                 raise
 
+    def send_some(self, space: spaces.Space[Any], actions: Any, env_ids: Sequence[int] | IntArray | None) -> None:
+        """Send actions to these rows, in any order, or to all that are not pending."""
+        self.refuse_pending("send", allow=None if self.pending.through else "send")
+        ids = self.idle_ids(env_ids)
+        order = np.argsort(ids, kind="stable")
+        self.send("send", space, actions, ids[order], order)
+
     def step(self, env: Any, actions: Any) -> tuple[StepResult, FiveTuple]:
         """Take a step of all rows; along the straight line of ``vecwrap.env.line`` if nothing is special."""
         books, pending, space = self.books, self.pending, env.single_action_space
@@ -298,6 +317,9 @@ class Face:
         """
         rows, numbering, books, pending = self.rows, self.numbering, self.books, self.pending
         self.refuse_closed(name)
+        most = books.batch_size or pending.num_envs
+        if least is not None and least not in range(1, most + 1):
+            raise ArgumentError(f"{name}: min: expected 1 to {most}, the rows that one recv returns, got {least!r}")
         if pending.call != kind:
             raise NoAsyncCallError(f"Calling `{name}` without any prior call to `{_PRIOR[kind]}`.", kind)
         if pending.through is None:

@@ -25,7 +25,7 @@ class Line:
 
     Args:
         num_envs: n.
-        single_action_space: of the outermost layer; None if a layer does more than its two hooks.
+        single_action_space: of the outermost layer; None if a layer does more than its hooks.
         downwards: the layers that change actions, outermost first, without the outermost one itself: a reference to it
             would keep an unused one alive.
         upwards: those that change results, innermost first, without the outermost one.

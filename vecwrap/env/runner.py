@@ -68,8 +68,8 @@ class Runner(ABC):
     def frames(self, wanted: Sequence[Frames]) -> None:
         """Say which frames of each sub-environment to include with the rows requested from now on."""
 
-    def refuse_options(self, options: dict[str, Any] | None) -> None:
-        """Raise ArgumentError for options of a reset that cannot get there, before any row counts as pending."""
+    def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Raise ArgumentError for seeds or options that cannot get there, before any row counts as pending."""
 
     def not_sent(self, env_ids: IntArray, error: BaseException) -> None:
         """Give up what was requested of these rows: an error came while they were being sent."""
@@ -109,6 +109,10 @@ class Runner(ABC):
     def envs(self) -> list[Any] | None:
         """The sub-environments; None if they are not all in this process."""
         return None
+
+    def engines(self) -> Sequence[Any]:
+        """The vector environments in this process that step several rows each."""
+        return ()
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -1,39 +1,31 @@
-"""The public interface of every vector environment: what users call.
-
-How a call is carried out is in ``vecwrap.env.face``; what a chain has once, its backend's, is in ``vecwrap.env.core``.
-"""
+"""What users call, of every vector environment; how it is done is in ``face``, what a chain has once in ``core``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
 from vecwrap.env.core import Core, envs_of, find_layer, in_short
-from vecwrap.env.elsewhere import missing, refuse_copy, refuse_mode, refuse_render_mode, what_came
+from vecwrap.env.elsewhere import missing, refuse_copy, refuse_mode, refuse_render_mode, refuse_source, what_came
 from vecwrap.env.face import Face, FiveTuple, with_env_ids
 from vecwrap.env.given import normalizers_of, through
 from vecwrap.env.line import Line
-from vecwrap.env.picture import display_image
 from vecwrap.env.restarts import Health
 from vecwrap.env.row_protocol import Rows
-from vecwrap.errors import ArgumentError, brief, shorten
+from vecwrap.errors import brief, shorten
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.infos import scatter_columns
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from typing import Self
 
 __all__ = ["FiveTuple", "VecEnv", "what_came"]
 
@@ -56,72 +48,14 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         pipeline: the ``PipelineSpec`` it was built from, or None if it was assembled by hand.
         training: whether the layers update their statistics; set by ``train()`` and ``eval()``.
 
+    Every method in use: the page "API" (docs/api.md).
+
     >>> import vecwrap
-    >>> from vecwrap.testing import ToyEnv  # an environment for trying things
-    >>> layers = ["normalize_reward", "normalize_obs", "monitor"]
-    >>> env = vecwrap.build(ToyEnv, n=3, wrappers=layers, backend="dummy", env_kwargs={"render_mode": "rgb_array"})
-    >>> observations, infos = env.reset(seed=1)
-    >>> observations, rewards, terminations, truncations, infos = env.step([0, 1, 2])
-
-    In two halves; and for some of the rows, where ``infos["env_id"]`` identifies those received. What sends raises
-    AlreadyPendingCallError while rows are pending, a wait NoAsyncCallError if none is; one that raises
-    WaitTimeoutError can be repeated, for its call stays pending and nothing is lost:
-
-    >>> env.step_async([0, 1, 2])
-    >>> observations, rewards, terminations, truncations, infos = env.step_wait(timeout=60)
-    >>> env.reset_async(options={"reset_mask": np.array([True, False, False])})
-    >>> observations, infos = env.reset_wait()
-    >>> env.send([2, 0], env_ids=[2, 0])
-    >>> env.recv()[4]["env_id"]
-    array([0, 2])
-
-    The sub-environments themselves:
-
-    >>> env.call("greet", "you", loud=True)
-    ('HELLO you 1', 'HELLO you 2', 'HELLO you 3')
-    >>> env.call_async("greet", "you", indices=[2])
-    >>> env.call_wait()
-    ('hello you 3',)
-    >>> env.set_attr("bonus", [1.0, 2.0, 3.0])
-    >>> env.get_attr("bonus", indices=[0, 2])
-    (1.0, 3.0)
-    >>> env.envs[1].unwrapped.bonus  # with backend="dummy"
-    2.0
-    >>> len(env.render()), env.get_images(indices=0)[0].shape, env.picture().shape, env.viewer_open
-    (3, (4, 6, 3), (8, 12, 3), False)
-    >>> env.request_frames(env_ids=[0])  # for layers that record
-    >>> env.show()  # doctest: +IGNORE_EXCEPTION_DETAIL
-    Traceback (most recent call last):
-    vecwrap.errors.ArgumentError: show: expected a Jupyter notebook
-
-    The chain:
-
-    >>> [type(layer).__name__ for layer in env.layers], env.backend, env.num_workers, env.autoreset_mode.name
-    (['Monitor', 'NormalizeObs', 'NormalizeReward', 'Backend'], 'dummy', 0, 'SAME_STEP')
-    >>> callable(env.rows.receive)  # the row protocol, for layers that number rows themselves
-    True
-    >>> statistics = env.find(vecwrap.VecEnvWrapper).layer_statistics()  # of the outermost one
-    >>> env.get_original_obs().shape, env.get_original_reward().shape, str(env.health())
-    ((3, 3), (3,), '0 restarts, 0 lost episodes')
-    >>> env.normalize_obs(env.get_original_obs()).shape, env.unnormalize_obs(observations[0]).shape
-    ((3, 3), (3,))
-    >>> env.unnormalize_reward(env.normalize_reward([1.0, 2.0])).tolist()
-    [1.0, 2.0]
-
-    Saving, and evaluating with the learnt statistics:
-
-    >>> env.load_state_dict(env.state_dict())
-    >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
-    >>> file = Path(mkdtemp()) / "state.npz"
-    >>> env.save(file)
-    True
-    >>> env.load(file)
-    >>> evaluation = vecwrap.build(ToyEnv, n=1, wrappers=layers, backend="dummy").share_statistics(env)
-    >>> evaluation.training, evaluation.train().training, evaluation.eval().training
-    (False, True, False)
-    >>> evaluation.close()
-    >>> env.close()
+    >>> with vecwrap.build("CartPole-v1", n=2, wrappers=["monitor"], backend="dummy") as env:
+    ...     observations, infos = env.reset(seed=1)
+    ...     observations, rewards, terminations, truncations, infos = env.step([0, 1])
+    >>> observations.shape, rewards.tolist(), env
+    ((2, 4), [1.0, 1.0], <VecEnv CartPole-v1, n=2, dummy, same_step, layers monitor>)
     """
 
     pipeline: Any = None
@@ -244,10 +178,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         face = self._face
         try:
-            face.refuse_pending("send", allow=None if face.pending.through else "send")
-            ids = face.idle_ids(env_ids)
-            order = np.argsort(ids, kind="stable")
-            face.send("send", self.single_action_space, actions, ids[order], order)
+            face.send_some(self.single_action_space, actions, env_ids)
         except Exception as error:
             shorten(error)
             raise
@@ -268,9 +199,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: ``min`` is not a number of rows that one ``recv`` can return.
             SubEnvError: a sub-environment raised.
         """
-        most = self._core.batch_size or self.num_envs
-        if min is not None and min not in range(1, most + 1):
-            raise ArgumentError(f"recv: min: expected 1 to {most}, the rows that one recv returns, got {min!r}")
         step, result = self._face.wait("send", "recv", timeout, min)
         return with_env_ids(result, step)
 
@@ -379,7 +307,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def show(self) -> None:
         """Show ``picture()`` below a notebook cell; ArgumentError elsewhere, which suggests an alternative."""
-        display_image(self.picture())
+        tiles.display_image(self.picture())
 
     @property
     def viewer_open(self) -> bool:
@@ -389,21 +317,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def _repr_html_(self) -> str | None:
         """The plan, for notebooks; None if the environment was assembled by hand."""
         return None if self._plan is None else str(self._plan._repr_html_())
-
-    def request_frames(self, env_ids: Sequence[int] | IntArray, opening: Sequence[int] | IntArray = ()) -> None:
-        """Request frames from the next actions or resets on, until this layer calls it again.
-
-        Frames are rendered in the sub-environment's process, before the autoreset, and arrive with the result in
-        ``StepResult.frames`` and ``final_frames``. For recorders; requests of several layers are merged. May be called
-        at any time; does not wait, and costs nothing if the request is unchanged.
-
-        Args:
-            env_ids: (k,) int64 or a list, sub-environments whose frames are needed with every result.
-            opening: sub-environments whose frames are needed only for the first observation of an episode.
-        """
-        rows, pending = self._face.numbering, self._face.pending
-        always, at_first = rows.sources(pending.indices(env_ids)), rows.sources(pending.indices(opening))
-        self._core.request_frames(self, always, at_first)
 
     # -- structure -----------------------------------------------------------------------------------------------------
 
@@ -422,8 +335,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             LookupError: there is none.
             ArgumentError: ``kind`` is not a class.
         """
-        found: Layer = find_layer(self, kind)
-        return found
+        return find_layer(self, kind)  # type: ignore[no-any-return]
 
     def train(self, mode: bool = True) -> Self:
         """Let every statistic in the chain keep updating, or freeze all of them; returns the environment.
@@ -458,10 +370,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             state: what it returned; not shared with the environment afterwards.
 
         Raises:
-            CheckpointError: the state is of a different chain or format, or has a part that cannot be loaded; the
-                message gives the first one, and nothing has changed. If a sub-environment cannot load the state that
-                it had before either, and after an interrupt, the environment must be reset or loaded again before it
-                can be stepped.
+            CheckpointError: the state is of a different chain or format, or a part of it cannot be loaded: nothing has
+                changed. If a sub-environment cannot load the state that it had before either, and after an interrupt,
+                the environment must be reset or loaded again before it can be stepped.
         """
         with brief:
             checkpoint.load_state_dict(self, state)
@@ -481,9 +392,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: it is neither a vecwrap environment nor a path.
         """
         if not isinstance(source, (VecEnv, str, PathLike)):
-            raise ArgumentError(
-                f"stats: expected a vecwrap environment or a file written by its save, got {what_came(source)}"
-            )
+            refuse_source(source)
         checkpoint.share_statistics(self, source)
         return self.eval()
 
@@ -529,8 +438,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             LookupError: no layer normalises rewards.
             ResetNeededError: nothing has been shown yet.
         """
-        original: FloatArray = normalizers_of(self.layers, RewardNormalizer)[0].original()
-        return original
+        return normalizers_of(self.layers, RewardNormalizer)[0].original()  # type: ignore[no-any-return]
 
     def normalize_obs(self, observations: Any) -> Any:
         """Normalise given observations as the layers do, by their current statistics; nothing is counted.
@@ -596,8 +504,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     @property
     def autoreset_mode(self) -> AutoresetMode:
         """The value of ``metadata["autoreset_mode"]``; an attribute in Gymnasium's own vector environments too."""
-        mode: AutoresetMode = self.metadata["autoreset_mode"]
-        return mode
+        return self.metadata["autoreset_mode"]  # type: ignore[no-any-return]
 
     @property
     def num_workers(self) -> int:
@@ -635,17 +542,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def _set_observation_space(self, single: spaces.Space[Any]) -> None:
-        """Set the space of one observation and, with it, the batched one."""
-        self.single_observation_space = single
-        self.observation_space = gymnasium.vector.utils.batch_space(single, self.num_envs)
-        self._face.shows(single)
-
-    def _set_action_space(self, single: spaces.Space[Any]) -> None:
-        """Set the space of one action and, with it, the batched one."""
-        self.single_action_space = single
-        self.action_space = gymnasium.vector.utils.batch_space(single, self.num_envs)
 
     def __repr__(self) -> str:
         return in_short(self, self._core)

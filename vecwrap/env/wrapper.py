@@ -1,16 +1,16 @@
-"""Vector layers: two hooks, and everything else is forwarded by name.
+"""Vector layers: a few hooks, and everything else is forwarded by name.
 
-A layer overrides ``on_actions`` and/or ``on_step``. One hook serves reset, masked reset, step and recv in every
-autoreset mode, because each of them yields a StepResult; per-sub-environment state is indexed by ``step.rows``.
+A layer overrides ``on_actions``, ``on_observations`` or ``on_step``, which serve reset, masked reset, step and recv in
+every autoreset mode, because each of these yields a StepResult; per-sub-environment state is indexed by ``step.rows``.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
-from abc import abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
+from inspect import isfunction
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,12 @@ from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.rows.statistics import RunningStatistics
 from vecwrap.rows.step_result import IntArray, StepResult
 
-__all__ = ["MapObservations", "VecEnvWrapper"]
+__all__ = ["VecEnvWrapper"]
 
 # Called on the outermost layer only; inner layers are driven through the row protocol.
 _FACE = ("reset", "reset_async", "reset_wait", "step", "step_async", "step_wait", "send", "recv")
+_OF_GYMNASIUM = {"actions": "on_actions(actions, env_ids)", "observations": "on_observations(observations)"}
+_OF_GYMNASIUM["rewards"] = "on_step(step), which assigns step.rewards"
 
 
 class VecEnvWrapper(VecEnv):
@@ -39,6 +41,8 @@ class VecEnvWrapper(VecEnv):
 
     Args:
         env: what it wraps.
+        single_observation_space: the space of one observation, if this layer changes it; it is copied.
+        single_action_space: the space of one action, if this layer changes it; it is copied.
 
     Raises:
         TypeError: ``env`` is not a vecwrap environment.
@@ -52,6 +56,16 @@ class VecEnvWrapper(VecEnv):
     ...
     ...     def on_step(self, step):
     ...         self.steps[step.rows] += step.acted
+
+    One that only changes observations, terminal ones too:
+
+    >>> class Halves(VecEnvWrapper):
+    ...     def __init__(self, env):
+    ...         space = env.single_observation_space
+    ...         super().__init__(env, spaces.Box(space.low / 2, space.high / 2, space.shape, space.dtype))
+    ...
+    ...     def on_observations(self, observations):
+    ...         return observations / 2
 
     One with all the other hooks: it inverts actions, saves state, holds statistics, and reports when it is closed:
 
@@ -79,7 +93,7 @@ class VecEnvWrapper(VecEnv):
     ...     def use_statistics(self, statistics):
     ...         self.seen = statistics["seen"]
     >>> import vecwrap
-    >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=[CountSteps, Contrary], backend="dummy")
+    >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=[CountSteps, Halves, Contrary], backend="dummy")
     >>> observations, infos = env.reset(seed=1)
     >>> observations, rewards, terminations, truncations, infos = env.step([0, 1])
     >>> env.find(CountSteps).steps
@@ -99,8 +113,16 @@ class VecEnvWrapper(VecEnv):
                     f"{cls.__name__}.{name}: expected a layer to override on_actions and on_step, which see every "
                     f"reset, step and recv at any place in the chain; {name} is called on the outermost layer only"
                 )
+        for name, ours in _OF_GYMNASIUM.items():
+            if isfunction(vars(cls).get(name)):
+                raise TypeError(f"{cls.__name__}.{name}, as Gymnasium calls it: expected {ours}")
 
-    def __init__(self, env: VecEnv) -> None:
+    def __init__(
+        self,
+        env: VecEnv,
+        single_observation_space: spaces.Space[Any] | None = None,
+        single_action_space: spaces.Space[Any] | None = None,
+    ) -> None:
         if not isinstance(env, VecEnv):
             raise TypeError(
                 f"{type(self).__name__}: expected a vecwrap.VecEnv to wrap, got {type(env).__name__}; "
@@ -117,11 +139,15 @@ class VecEnvWrapper(VecEnv):
         self._core = env._core
         self._face = Face(self, HookRows(self), env._face.numbering, env._core.books, env._face.pending)
         self._face.shows(env.single_observation_space)
+        if single_observation_space is not None:
+            self._face.has_observations(self, deepcopy(single_observation_space))
+        if single_action_space is not None:
+            self._face.has_actions(self, deepcopy(single_action_space))
         self._owner = os.getpid()
         self._on_close_called = False
         at_exit(self)
 
-    # -- the two hooks -------------------------------------------------------------------------------------------------
+    # -- the hooks -----------------------------------------------------------------------------------------------------
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
         """Change the actions on their way down.
@@ -135,12 +161,26 @@ class VecEnvWrapper(VecEnv):
         """
         return actions
 
+    def on_observations(self, observations: Batch) -> Batch:
+        """Change observations and nothing else; terminal ones too, which are therefore right by construction.
+
+        Args:
+            observations: m rows, to be changed independently of each other; not to be written into.
+
+        Returns:
+            m rows of the layer's space, in arrays of its dtype.
+        """
+        return observations
+
     def on_step(self, step: StepResult) -> None:
-        """Change a result on its way up.
+        """Change a result on its way up; unless it is overridden, its observations, by ``on_observations``.
 
         Args:
             step: m rows; assign its fields, and never write into its arrays.
         """
+        step.observations = self.on_observations(step.observations)
+        if step.final_obs is not None:
+            step.final_obs = self.on_observations(step.final_obs)
 
     def on_close(self) -> None:
         """Close what this layer opened; called once, before what it wraps is closed, and never in a forked process."""
@@ -161,6 +201,21 @@ class VecEnvWrapper(VecEnv):
             state: that state; it must not be shared with this layer afterwards.
         """
 
+    def request_frames(self, env_ids: Sequence[int] | IntArray, opening: Sequence[int] | IntArray = ()) -> None:
+        """Request frames from the next actions or resets on, until this layer calls it again.
+
+        Frames are rendered in the sub-environment's process, before the autoreset, and arrive with the result in
+        ``StepResult.frames`` and ``final_frames``. For recorders; requests of several layers are merged. May be called
+        at any time; does not wait, and costs nothing if the request is unchanged.
+
+        Args:
+            env_ids: (k,) int64 or a list, sub-environments whose frames are needed with every result.
+            opening: sub-environments whose frames are needed only for the first observation of an episode.
+        """
+        rows, pending = self._face.numbering, self._face.pending
+        always, at_first = rows.sources(pending.indices(env_ids)), rows.sources(pending.indices(opening))
+        self._core.request_frames(self, always, at_first)
+
     def layer_statistics(self) -> dict[str, RunningStatistics]:
         """Return the running statistics of this layer by name; the objects themselves, not copies."""
         return {}
@@ -171,6 +226,12 @@ class VecEnvWrapper(VecEnv):
         Args:
             statistics: by the names of ``layer_statistics``; names and shapes have been checked.
         """
+
+    def _set_observation_space(self, single: spaces.Space[Any]) -> None:
+        self._face.has_observations(self, single)
+
+    def _set_action_space(self, single: spaces.Space[Any]) -> None:
+        self._face.has_actions(self, single)
 
     def _refuse_state(self, state: dict[str, Any]) -> None:
         """Raise CheckpointError if this layer cannot use a state; called on all layers before any is loaded."""
@@ -202,8 +263,8 @@ class VecEnvWrapper(VecEnv):
         if not all(type(layer.rows) is HookRows for layer in (self, *within)):  # some number rows themselves
             return Line(0, None, (), (), (False, False))
         downwards = [layer for layer in within if _changes_actions(layer)]
-        upwards = [layer for layer in reversed(within) if _overrides(layer, "on_step")]
-        outermost = _changes_actions(self), _overrides(self, "on_step")
+        upwards = [layer for layer in reversed(within) if _changes_results(layer)]
+        outermost = _changes_actions(self), _changes_results(self)
         return Line(self.num_envs, self.single_action_space, downwards, upwards, outermost)
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
@@ -276,7 +337,7 @@ class VecEnvWrapper(VecEnv):
 
 
 class HookRows:
-    """The rows of a wrapper: those that it wraps, which pass its two hooks."""
+    """The rows of a wrapper: those that it wraps, which pass its hooks."""
 
     def __init__(self, wrapper: VecEnvWrapper) -> None:
         self._wrapper: Any = weakref.ref(wrapper)  # which has this object, and must not be kept alive by it
@@ -308,61 +369,10 @@ def _overrides(layer: VecEnvWrapper, hook: str) -> bool:
     return getattr(type(layer), hook) is not getattr(VecEnvWrapper, hook)
 
 
+def _changes_results(layer: VecEnvWrapper) -> bool:
+    return _overrides(layer, "on_step") or _overrides(layer, "on_observations")
+
+
 def _changes_actions(layer: VecEnvWrapper) -> bool:
     """Whether a layer changes actions, or takes those of another space, which must be checked."""
     return _overrides(layer, "on_actions") or layer.single_action_space is not layer.env.single_action_space
-
-
-class MapObservations(VecEnvWrapper):
-    """A pure change of observations: one function and the new space.
-
-    The function is applied to ``observations`` and ``final_obs``, so terminal observations are right by construction.
-
-    At an episode's end:
-        The terminal observation is changed like every other.
-
-    Args:
-        env: what it wraps.
-        single_observation_space: the space of one observation after the change; it is copied.
-
-    Raises:
-        TypeError: the class has no ``map``.
-
-    >>> class Halves(MapObservations):
-    ...     def __init__(self, env):
-    ...         space = env.single_observation_space
-    ...         super().__init__(env, spaces.Box(space.low / 2, space.high / 2, space.shape, space.dtype))
-    ...
-    ...     def map(self, observations):
-    ...         return observations / 2
-    >>> import vecwrap
-    >>> with vecwrap.build("Pendulum-v1", n=2, wrappers=[Halves], backend="dummy") as env:
-    ...     observations, infos = env.reset(seed=1)
-    >>> observations.shape, observations.dtype, bool(abs(observations[:, :2]).max() <= 0.5)
-    ((2, 3), dtype('float32'), True)
-    """
-
-    def __init__(self, env: VecEnv, single_observation_space: spaces.Space[Any]) -> None:
-        if type(self).map is MapObservations.map:
-            raise TypeError(
-                f"{type(self).__name__}: expected a method map(observations) that changes a batch, got none"
-            )
-        super().__init__(env)
-        self._set_observation_space(deepcopy(single_observation_space))
-
-    @abstractmethod
-    def map(self, observations: Batch) -> Batch:
-        """Change a batch of observations.
-
-        Args:
-            observations: m rows, to be changed independently of each other; not to be written into.
-
-        Returns:
-            m rows of the new space, in arrays of its dtype.
-        """
-
-    def on_step(self, step: StepResult) -> None:
-        """Apply ``map`` to the observations and to the terminal ones."""
-        step.observations = self.map(step.observations)
-        if step.final_obs is not None:
-            step.final_obs = self.map(step.final_obs)

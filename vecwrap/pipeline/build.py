@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from vecwrap.backends.native import around
+from vecwrap.backends.dummy import around
 from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper

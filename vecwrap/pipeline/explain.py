@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 import gymnasium
 from gymnasium import spaces
 
-from vecwrap.backends.native import Native
 from vecwrap.env.backend import Backend
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
@@ -88,7 +87,7 @@ def _stacks_already(env: Any) -> str:
             return type(env).__name__
         env = env.env
     if isinstance(env, VecEnv):
-        env = getattr(getattr(env.unwrapped, "runner", None), "vector_env", env)
+        env = next(iter(env._core.runner.engines()), env)
     name, config = type(env).__name__, getattr(env, "config", None)  # EnvPool's
     stacked = config.get("stack_num") if isinstance(config, Mapping) else getattr(env, "stack_num", None)
     if name == "AtariVectorEnv":  # it does not expose its stack_num
@@ -193,13 +192,6 @@ def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any]) -> Back
 
 def _made_already() -> gymnasium.Env[Any, Any]:
     raise AssertionError("a probe makes no sub-environments")
-
-
-class Lent(Native):
-    """An engine that is only inspected, and stays open."""
-
-    def stop(self, timeout: float, terminate: bool) -> None:
-        pass
 
 
 def outer_stages(env: VecEnv, layers: Sequence[PlannedLayer], inside: Stage) -> tuple[Stage, ...]:

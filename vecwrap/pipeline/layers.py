@@ -159,9 +159,11 @@ def placed(where: str) -> Iterator[None]:
 
 def at_end(target: Any) -> str:
     """What a layer does at an episode's end: a section of its docstring or of a base class's, or ``""``."""
-    for kind in target.__mro__ if isinstance(target, type) else (target,):
+    for kind in target.__mro__ if isinstance(target, type) else ():
         if said := section(kind, "At an episode's end") or _AT_END_ELSEWHERE.get(kind, ""):
             return " ".join(said.replace("``", "`").split())
+        if {"on_observations", "on_step"} & vars(kind).keys() == {"on_observations"}:
+            return _AT_END_ELSEWHERE[gymnasium.ObservationWrapper]
     return ""
 
 

@@ -15,7 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from vecwrap.backends.native import around
+from vecwrap.backends.dummy import Dummy, around
 from vecwrap.backends.workers.asking import share_out
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.launch import check_start_method
@@ -29,7 +29,7 @@ from vecwrap.pipeline.auto import choose, most_cost
 from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, of_parts, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
-from vecwrap.pipeline.explain import Explanation, Lent, Line, Probe, Row, Shares, Stage, one_for_all, outer_stages
+from vecwrap.pipeline.explain import Explanation, Line, Probe, Row, Shares, Stage, one_for_all, outer_stages
 from vecwrap.pipeline.layers import (
     PlannedLayer,
     path_parameters,
@@ -230,10 +230,9 @@ class PlanAround(Plan):
     def with_refusals(self) -> Plan:
         """Try the layers on the engine, which stays open and is not stepped."""
         declares = "autoreset_mode" in (getattr(self.engine, "metadata", None) or {})
-        engine = Engine(self.engine, autoreset=None if declares else self.pipeline.autoreset)
-        lent = around(engine, runner=Lent)
+        lent = Engine(self.engine, autoreset=None if declares else self.pipeline.autoreset, lent=True)
         inside = Stage.of(self.engine, own=False)
-        outer = outer_stages(one_for_all(lent, self.n, {"autoreset": engine.mode}), self.layers, inside)
+        outer = outer_stages(one_for_all(around(lent), self.n, {"autoreset": lent.mode}), self.layers, inside)
         return dataclasses.replace(self, stages=(inside, *outer))
 
 
@@ -242,7 +241,7 @@ def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
     words, layers = plan_layers(spec.wrappers)
     refuse_layers_of_sub_envs(layers)
     resolved = dataclasses.replace(spec, wrappers=words)
-    return PlanAround(resolved, Environment(spec.env, ()), layers, Lent, {}, "", written=spec, engine=engine)
+    return PlanAround(resolved, Environment(spec.env, ()), layers, Dummy, {}, "", written=spec, engine=engine)
 
 
 # -- the static stage -------------------------------------------------------------------------------------------------

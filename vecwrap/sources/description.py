@@ -162,7 +162,7 @@ class Description:
     render_mode: str | None
     spec: Any
     name: str
-    masked_resets: bool = True  # whether any of its rows can be reset alone
+    why_no_masked_resets: str = ""  # if no row of it can be reset alone
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> Description:

@@ -7,8 +7,8 @@ SuperSuit's: anything that steps n sub-environments at once and declares its aut
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -16,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space, iterate
 
-from vecwrap.errors import ArgumentError, PlanError, VecwrapError
+from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.interrupts import is_interrupt
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import object_array
@@ -25,8 +25,7 @@ from vecwrap.rows.infos import OF_ENDS, columns, own_copy, take_columns
 from vecwrap.rows.step_result import Autoreset, BoolArray, Infos
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
-from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.sub_env import near_attribute
+from vecwrap.sources.sub_env import SubEnv, near_attribute
 
 ENDS = ("terminal_observation", "TimeLimit.truncated")  # in the infos of SB3 and SuperSuit
 
@@ -47,6 +46,7 @@ class Engine:
         autoreset: its autoreset mode, if its metadata does not declare it.
         masked_resets: whether it honours ``options["reset_mask"]``; None: only if known (Gymnasium's Sync and Async).
             Otherwise masked resets are refused, because an engine that ignores the mask resets every row.
+        lent: whether it is only inspected, and stays open.
 
     Attributes:
         num_rows: k.
@@ -54,7 +54,8 @@ class Engine:
         name: what errors call it.
     """
 
-    why_no_masked_resets = (
+    methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr")  # of SubEnv, that it can do
+    why_no_masked_resets: ClassVar[str] = (
         'this engine is not known to honour options["reset_mask"] (one that ignores it resets every row); if it does, '
         "set masked_resets=True"
     )
@@ -65,13 +66,16 @@ class Engine:
         *,
         autoreset: Autoreset | AutoresetMode | str | None = None,
         masked_resets: bool | None = None,
+        lent: bool = False,
     ) -> None:
         refuse_lacking(vector_env, "wrap: expected a gymnasium.vector.VectorEnv")
         self.vector_env = vector_env
         self.num_rows: int = vector_env.num_envs
         known = isinstance(vector_env, (SyncVectorEnv, AsyncVectorEnv))
         self._masked_resets = known if masked_resets is None else masked_resets
+        self._lent = lent
         self.debug = False  # whether observations are checked against the space
+        self.asked_of = 0  # how many of its rows were last asked for something
         self._to_step = 0
         self._seed_of: list[int | None] = [None] * self.num_rows
         self._over: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
@@ -95,7 +99,7 @@ class Engine:
             getattr(env, "render_mode", None),
             spec if hasattr(spec, "id") else None,
             self.name,
-            self._masked_resets,
+            "" if self._masked_resets else self.why_no_masked_resets,
         )
 
     def attach(self, slots: Slots, first_row: int) -> None:
@@ -108,14 +112,20 @@ class Engine:
 
     def announce(self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         """Expect to be asked this of these rows, each with its arguments; it is done when the first takes part."""
-        self._announced = method, list(rows), list(arguments)
+        self._announced = method, rows, arguments
+        self.asked_of = len(rows)
         self._told: dict[int, Any] | None = None  # what it gave, by row
         self._raised: BaseException | None = None
         self._to_step = 0  # rows that have not yet taken part in a step
 
     def is_asked_whole(self) -> bool:
         """Whether all its rows were announced."""
-        return len(self._announced[1]) == self.num_rows
+        return self.asked_of == self.num_rows
+
+    def step_whole(self) -> None:
+        """Step all rows, none of which takes part by itself."""
+        self.announce("step", range(self.num_rows), ())
+        self.step()
 
     def take_part_in_step(self, row: int) -> None:
         """Step all rows with the first that comes, and report it with the others."""
@@ -141,7 +151,7 @@ class Engine:
         assert self._told is not None
         return self._told.get(row)
 
-    def _done(self, method: str, rows: list[int], arguments: list[tuple[Any, ...]]) -> dict[int, Any]:
+    def _done(self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> dict[int, Any]:
         if method == "step":
             self.step()
             return {}
@@ -149,25 +159,25 @@ class Engine:
             seeds, options = [seed for seed, _ in arguments], arguments[0][1]
             self.reset(rows, self.arguments_of_reset(rows, seeds, options))
             return {}
-        return dict(zip(rows, self.ask(method, rows, arguments), strict=True))
+        if method not in self.methods:
+            raise ArgumentError(f"{self.name} has no {method}; its sub-environments cannot be reached one by one")
+        return dict(zip(rows, self.ask(method, list(rows), arguments), strict=True))
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def arguments_of_reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Return the arguments of its ``reset`` for some of its rows, counted from its first; or refuse."""
+        """Return the arguments of its ``reset`` for some of its rows, counted from its first."""
         for i, seed in zip(rows, seeds, strict=True):
             self._seed_of[i] = self._seed_of[i] if seed is None else seed
         arguments: dict[str, Any] = {}
         whole, of_ale = len(rows) == self.num_rows, _is_of_ale(self.vector_env)
         if any(seed is not None for seed in seeds):
-            arguments["seed"] = _one_seed(seeds) if whole else list(seeds)
+            arguments["seed"] = one_seed(seeds) if whole else list(seeds)
             if of_ale and isinstance(arguments["seed"], list):  # it takes the seeds of the reset rows only, -1 for none
                 arguments["seed"] = np.array([-1 if seed is None else seed for seed in seeds])
         if not whole:
-            if not self._masked_resets:
-                raise ArgumentError(f"{self.name}: masked resets are refused: {self.why_no_masked_resets}")
             mask = np.zeros(self.num_rows, dtype=np.bool_)
             mask[list(rows)] = True
             if "seed" in arguments and not of_ale:
@@ -179,6 +189,9 @@ class Engine:
         if options is not None:
             arguments["options"] = own_copy(options)
         return arguments
+
+    def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Raise ArgumentError for what it cannot be given, before any of its rows counts as pending."""
 
     def reset(self, rows: Sequence[int], arguments: dict[str, Any]) -> None:
         """Reset some of its rows, with the result of ``arguments_of_reset``, and write them."""
@@ -233,17 +246,8 @@ class Engine:
         self._over = dones.copy()
 
     def _of_engine(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Let the engine step or reset; its exceptions pass through, with a note about the remedy."""
-        try:
-            result = getattr(self.vector_env, name)(*args, **kwargs)
-        except Exception as error:
-            error.add_note(
-                f"{self.name} raised this in {name}, and may have stepped only some of its sub-environments. "
-                "Reset it before the next step; if that raises too, as after the death of one of its workers, build "
-                "it again. With vecwrap.build instead, errors name the sub-environment that failed, and "
-                'on_failure="restart" recreates what is lost.'
-            )
-            raise
+        """Let the engine step or reset."""
+        result = getattr(self.vector_env, name)(*args, **kwargs)
         number, values = (2, "observations and infos") if name == "reset" else (5, "Gymnasium's five values")
         if not isinstance(result, tuple) or len(result) != number:
             got = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
@@ -285,21 +289,6 @@ class Engine:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def answers(
-        self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
-    ) -> tuple[dict[int, Any], list[Failure]]:
-        """Call a method of some of its rows, counted from its first: values by row, and failures."""
-        if not rows:
-            return {}, []
-        try:
-            return dict(zip(rows, self.ask(method, list(rows), arguments), strict=True)), []
-        except VecwrapError:
-            raise
-        except Exception as error:
-            note = "" if len(rows) == 1 else f"\n{self.name} does not report which of {list(rows)} failed."
-            failure = make_failure(rows[0], error)
-            return {}, [replace(failure, during=method, seed=self._seed_of[rows[0]], note=note)]
-
     def seed_of(self, row: int) -> int | None:
         """The seed that a row was last given."""
         return self._seed_of[row]
@@ -311,7 +300,7 @@ class Engine:
             frames = engine.render()
             return [frames[i] for i in ids]
         function = getattr(engine, "set_attr" if method == "set_attr" else "call", None)
-        if function is None or method not in ("call", "get_attr", "set_attr", "has_attr"):
+        if function is None:
             raise ArgumentError(f"{self.name} has no {method}; its sub-environments cannot be reached one by one")
         if method in ("call", "set_attr") and set(ids) != set(everyone):
             raise ArgumentError(
@@ -332,6 +321,13 @@ class Engine:
         answers = function(name, *args, **kwargs)
         return [answers[i] for i in ids]
 
+    @cached_property
+    def sub_envs(self) -> list[SubEnv] | None:
+        """Its sub-environments, if they can be reached one by one: Gymnasium's Sync has them here."""
+        if not isinstance(self.vector_env, SyncVectorEnv):
+            return None
+        return [SubEnv(i, partial(_itself, env), self.mode) for i, env in enumerate(self.vector_env.envs)]
+
     def envs(self) -> list[Any] | None:
         """Its sub-environments, if it has a list of them."""
         envs = getattr(_unwrapped(self.vector_env), "envs", None)
@@ -346,6 +342,8 @@ class Engine:
 
     def close(self, timeout: float, terminate: bool) -> None:
         """Close it."""
+        if self._lent:
+            return
         try:
             if isinstance(self.vector_env, AsyncVectorEnv):
                 self.vector_env.close(timeout=timeout, terminate=terminate)
@@ -356,6 +354,10 @@ class Engine:
             if not isinstance(engine, AsyncVectorEnv):
                 raise
             _end_workers(engine)  # one of them has died, and Gymnasium has left the others running
+
+
+def _itself(env: Any) -> Any:
+    return env
 
 
 def _unwrapped(engine: Any) -> Any:
@@ -424,7 +426,7 @@ def refuse_other_mode(name: str, mode: Autoreset, given: Autoreset | AutoresetMo
         raise PlanError(f"{name} declares {mode.value}, but got autoreset={given!r}; leave it out")
 
 
-def _one_seed(seeds: Sequence[int | None]) -> Any:
+def one_seed(seeds: Sequence[int | None]) -> Any:
     """The seeds as one int if they are consecutive, because not every engine takes a list."""
     first = seeds[0]
     if first is not None and list(seeds) == list(range(first, first + len(seeds))):

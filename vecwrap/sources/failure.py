@@ -28,23 +28,23 @@ class Failure:
     autoreset: bool = False  # a step began the next episode, and its reset failed
     stepped: bool = False  # the step itself was done; its row lacks only the reset that failed after it
     refused: bool = False  # an engine was asked what it does not have
+    whole: str = ""  # if all rows of its engine failed: what that is
     cause: BaseException | None = field(default=None, compare=False)
 
     def error(self) -> SubEnvError:
         """Return the SubEnvError that says all this."""
         steps = f"{self.step} step{'s' * (self.step != 1)}"
         place = f" of its episode {self.episode}, after {steps}" if self.episode else ""
-        remedy = (
-            "\nThe others are unharmed; reset this one before it is stepped again." if self.during == "step" else ""
-        )
+        alone = self.during == "step" and not self.whole
+        remedy = "\nThe others are unharmed; reset this one before it is stepped again." if alone else ""
         plain = self.action.item() if isinstance(self.action, np.generic) else self.action
-        during, action = self.during, f" on action {plain!r}" if self.during == "step" else ""
+        during, action = self.during, f" on action {plain!r}" if alone else ""
         if self.autoreset:
             during, place, action = "reset", f" after its episode {self.episode} of {steps}", ""
         seed = "unseeded" if self.seed is None else f"seed {self.seed}"
         error = SubEnvError(
-            f"sub-environment {self.index} ({seed}) raised {self.kind} in {during}{place}{action}: {self.message}"
-            f"{self.note}{remedy}",
+            f"sub-environment {self.index} ({seed}){self.whole} raised {self.kind} in {during}{place}{action}: "
+            f"{self.message}{self.note}{remedy}",
             index=self.index,
             seed=self.seed,
             episode=self.episode,
@@ -58,7 +58,7 @@ class Failure:
 
     def is_of(self, env_ids: range) -> bool:
         """Whether this is of one of these sub-environments, and in the form to send."""
-        texts = self.during, self.kind, self.message, self.traceback, self.note
+        texts = self.during, self.kind, self.message, self.traceback, self.note, self.whole
         return type(self.index) is int and self.index in env_ids and {*map(type, texts)} == {str} and not self.cause
 
     def without_cause(self) -> Failure:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partialmethod
 from typing import Any
 
-from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
@@ -24,7 +25,7 @@ from vecwrap.sources.sub_env import Factory, SubEnv, Takeover
 class PartFactory:
     """How to make a row of an engine; those of one engine are consecutive, and have the same ``make``."""
 
-    make: Callable[[], Any]  # the engine
+    make: Callable[[], Any]  # a vector environment, or an ``Engine``
     row: int  # which of its rows
     num_rows: int  # of how many
 
@@ -42,7 +43,6 @@ class EnginePart:
         self.index = index
         self.engine = engine
         self.row = row
-        self.env = engine.vector_env
 
     def attach(self, slots: Slots, row: int) -> None:
         """Set where the results go."""
@@ -61,45 +61,49 @@ class EnginePart:
         """Take part in a step of all its engine's rows, which come in any order."""
         self.engine.take_part_in_step(self.row)
 
-    def ask(self, method: str) -> Any:
-        """Take part in the call that was announced."""
-        if method not in ("call", "get_attr", "set_attr", "has_attr"):
-            raise ArgumentError(f"{self.engine.name} has no {method}; its rows cannot be reached one by one")
-        return self.engine.take_part(self.row)
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Ask the row's own environment, or take part in the call that was announced."""
+        own = self.engine.sub_envs
+        return self.engine.take_part(self.row) if own is None else getattr(own[self.row], method)(*arguments)
 
-    def call(self, *arguments: Any) -> Any:
-        """Call a method."""
-        return self.ask("call")
+    call = partialmethod(ask, "call")
+    get_attr = partialmethod(ask, "get_attr")
+    set_attr = partialmethod(ask, "set_attr")
+    has_attr = partialmethod(ask, "has_attr")
+    is_wrapped = partialmethod(ask, "is_wrapped")
 
-    def get_attr(self, *arguments: Any) -> Any:
-        """Return an attribute."""
-        return self.ask("get_attr")
-
-    def set_attr(self, *arguments: Any) -> Any:
-        """Set an attribute."""
-        return self.ask("set_attr")
-
-    def has_attr(self, *arguments: Any) -> Any:
-        """Whether there is an attribute."""
-        return self.ask("has_attr")
-
-    def is_wrapped(self, *arguments: Any) -> Any:
-        """Refuse to look at wrappers."""
-        return self.ask("is_wrapped")
-
-    def close(self) -> None:
+    def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         """Close the engine, once."""
         if self.row == 0:
-            self.engine.close(5.0, False)
+            self.engine.close(timeout, terminate)
 
     def failure(self, error: BaseException, during: str, action: Any = None) -> Failure:
         """Report that its engine raised: all the rows that were asked with it have failed."""
-        note, engine = "", self.engine
-        if during in ("step", "reset") and engine.num_rows > 1 and engine.is_asked_whole():
-            note = f"\n{engine.name} steps its {engine.num_rows} rows together, so all of them have failed."
-        failure = make_failure(self.index, error.error if isinstance(error, AgainError) else error)
-        refused = isinstance(error, ArgumentError) and during not in ("step", "reset")
-        return replace(failure, during=during, action=action, seed=engine.seed_of(self.row), note=note, refused=refused)
+        engine, of_row, note = self.engine, during in ("step", "reset"), ""
+        error = error.error if isinstance(error, AgainError) else error
+        whole = ""
+        if of_row and engine.is_asked_whole():
+            several = engine.num_rows > 1
+            whole = (
+                f" failed with the other rows of its {engine.name}, which" if several else f", all of a {engine.name},"
+            )
+        if whole and not isinstance(error, VecwrapError):
+            note = (
+                f"\nReset all {engine.num_rows} before the next step; if that raises too, as after the death of one of "
+                "its workers, make it again. With vecwrap.build instead, errors name the sub-environment that failed, "
+                'and on_failure="restart" recreates it.'
+            )
+        elif not of_row and engine.sub_envs is None and engine.asked_of > 1:
+            note = f"\n{engine.name} does not report which of its {engine.asked_of} rows that were asked it was."
+        return replace(
+            make_failure(self.index, error),
+            during=during,
+            action=action,
+            seed=engine.seed_of(self.row),
+            note=note,
+            refused=isinstance(error, ArgumentError) and not of_row,
+            whole=whole,
+        )
 
     def refused(self, error: Exception, during: str, action: Any, *, of_the_end: bool) -> Failure:
         """Report that its result cannot be passed on."""
@@ -124,7 +128,7 @@ def make_source(
         return EnginePart(index, before.engine, factory.row)
     made = factory.make()
     try:
-        engine = Engine(made, autoreset=None)
+        engine = made if isinstance(made, Engine) else Engine(made)
         engine.debug = debug
         rows, own = engine.num_rows, engine.mode.value
         if rows != factory.num_rows:
@@ -133,7 +137,7 @@ def make_source(
             raise PlanError(f'{engine.name} declares {own}, expected {mode.value}; set autoreset="{own}"')
     except BaseException:
         with contextlib.suppress(Exception):
-            made.close()
+            made.vector_env.close() if isinstance(made, Engine) else made.close()
         raise
     return EnginePart(index, engine, 0)
 

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.env.vec_env import VecEnv, what_came
 from vecwrap.errors import ArgumentError, is_installed
 from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray, StepResult
-from vecwrap.tools.player import Onlooker, Player
+from vecwrap.tools.player import Player, look_on
 from vecwrap.wrappers.monitor import Monitor
 
 __all__ = ["Evaluation", "Quota", "evaluate"]
@@ -138,12 +138,13 @@ def _whole(episodes: Any) -> int:
     raise ArgumentError(f"evaluate: episodes: expected an int of 1 or more, got {episodes!r}")
 
 
-class Quota(Onlooker, Monitor):
+class Quota(Monitor):
     """A monitor that keeps and reports the first ``episodes`` of all sub-environments, as many of each as its quota."""
 
     def __init__(self, env: VecEnv, episodes: int) -> None:
         games = any(isinstance(layer, Monitor) and layer.rewards == "raw" for layer in env.layers)
         super().__init__(env, rewards="raw" if games else "seen", stats_key="vecwrap.evaluate")
+        look_on(self)
         self._quotas: IntArray = (episodes + np.arange(env.num_envs)) // env.num_envs
         self._kept: list[list[tuple[float, int]]] = [[] for _ in range(env.num_envs)]
         self.lost = 0  # episodes, before their sub-environment's quota was met

@@ -17,18 +17,15 @@ from vecwrap.rows.infos import columns, row_of
 from vecwrap.rows.step_result import StepResult
 
 
-class Onlooker(VecEnvWrapper):
-    """Put around an environment for a while, and changes nothing.
+def look_on(layer: VecEnvWrapper) -> None:
+    """Have the environment under a layer keep what is shown, for a layer that changes nothing and is there for a while.
 
-    The environment itself keeps what is shown: its own masked resets show it again, however the playing ends.
+    Its own masked resets show it again, however the playing ends.
     """
-
-    def __init__(self, env: VecEnv, *args: Any, **kwargs: Any) -> None:
-        super().__init__(env, *args, **kwargs)
-        self._face.shown = env._face.shown
+    layer._face.shown = layer.env._face.shown
 
 
-class Player(Onlooker):
+class Player(VecEnvWrapper):
     """Around an environment that a policy plays: `act` gives the policy what it declares, and returns its actions.
 
     A policy is a callable of batched observations, or has ``predict`` as in Stable-Baselines3. If it declares a keyword
@@ -40,6 +37,7 @@ class Player(Onlooker):
         self, env: VecEnv, policy: Any, *, where: str = "evaluate: policy", deterministic: bool = True
     ) -> None:
         super().__init__(env)
+        look_on(self)
         predict = getattr(policy, "predict", None)
         self._policy: Callable[..., Any] = predict if callable(predict) else policy
         if not callable(self._policy):

@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias
 import gymnasium
 
 from vecwrap.backends.dummy import Dummy
-from vecwrap.backends.native import Native
 from vecwrap.backends.workers.process import Processes
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
@@ -161,17 +160,15 @@ class Stopwatch:
     def _backend_places(self, runner: Runner, env_id: str) -> Iterator[tuple[Any, str, Part]]:
         wait = Part("wait", "backend", "until the workers have answered, and their layers")
         books = runner.books
-        if isinstance(runner, Native):
-            wait.what = "until the engine has stepped"
-            yield from ((runner.vector_env, name, wait) for name in ("step", "reset"))
-        elif isinstance(runner, Dummy):
+        if isinstance(runner, Dummy):
             wait.what = "the loop over the sub-environments"
-            held = [source for source in runner.local.sub_envs if isinstance(source, SubEnv)]
-            yield from _sub_env_places(held, env_id)
+            sources = runner.local.sub_envs
+            yield from _sub_env_places([source for source in sources if isinstance(source, SubEnv)], env_id)
+            engine = Part(env_id, "environment", "the engine itself")
+            yield from ((one, name, engine) for one in runner.engines() for name in ("step", "reset"))
         elif isinstance(runner, Processes) and runner.own is not None:
             yield runner.own, "run", Part("parent_share", "backend", "steps the sub-environments of this process")
-        if not isinstance(runner, Native):
-            yield runner, "poll", wait
+        yield runner, "poll", wait
         yield books.slots, "collect", Part("copy", "backend", "makes fresh arrays and infos of all rows")
         yield books, "send", self._sent
         yield books, "reset", Part("resets", "backend", "sends resets off that were asked for")

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.env.wrapper import MapObservations
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
 from vecwrap.rows import members
 from vecwrap.rows.batch import Batch
@@ -16,7 +16,7 @@ from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.members import Key
 
 
-class Dtype(MapObservations):
+class Dtype(VecEnvWrapper):
     """Cast observations to a dtype.
 
     A Box keeps its bounds, Discrete and MultiBinary become a Box, MultiDiscrete stays one if the dtype is an integer
@@ -54,7 +54,7 @@ class Dtype(MapObservations):
         self._functions = dict.fromkeys(chosen, lambda values: values.astype(self.dtype))
         super().__init__(env, members.replaced(env.single_observation_space, cast))
 
-    def map(self, observations: Batch) -> Batch:
+    def on_observations(self, observations: Batch) -> Batch:
         """Cast the observations."""
         return members.apply(self._functions, observations)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from gymnasium import spaces
 
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.env.wrapper import MapObservations
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import refuse_missing
 
 
-class ExtractObs(MapObservations):
+class ExtractObs(VecEnvWrapper):
     """Keep one member of Dict observations as the observation, and drop the rest.
 
     Args:
@@ -41,6 +41,6 @@ class ExtractObs(MapObservations):
         super().__init__(env, space[key])
         self.key = key
 
-    def map(self, observations: Batch) -> Batch:
+    def on_observations(self, observations: Batch) -> Batch:
         """Return the member."""
         return observations[self.key]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from gymnasium import spaces
 
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.env.wrapper import MapObservations
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import refuse_missing
 
 
-class FilterObs(MapObservations):
+class FilterObs(VecEnvWrapper):
     """Keep some members of Dict observations, and drop the rest.
 
     They keep their order in the environment's space.
@@ -46,6 +46,6 @@ class FilterObs(MapObservations):
         self._set_observation_space(self.single_observation_space)
         self.keys = tuple(self.single_observation_space.spaces)  # type: ignore[attr-defined]
 
-    def map(self, observations: Batch) -> Batch:
+    def on_observations(self, observations: Batch) -> Batch:
         """Keep the members."""
         return {key: observations[key] for key in self.keys}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.env.wrapper import MapObservations
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import flat, flat_box
 
 
-class Flatten(MapObservations):
+class Flatten(VecEnvWrapper):
     """Flatten observations of any space of fixed size to one vector each.
 
     Arrays are raveled, Discrete and MultiDiscrete values become one-hot, and members of Dict and Tuple spaces are
@@ -39,6 +39,6 @@ class Flatten(MapObservations):
         self._inner_space = env.single_observation_space
         self._dtype = box.dtype
 
-    def map(self, observations: Batch) -> Batch:
+    def on_observations(self, observations: Batch) -> Batch:
         """Flatten the observations."""
         return flat(self._inner_space, observations).astype(self._dtype, copy=False)

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.env.wrapper import MapObservations
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.rows import members
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import Line, box_between
 
 
-class ScaleObs(MapObservations):
+class ScaleObs(VecEnvWrapper):
     """Scale observations from the bounds of their space to ``low`` and ``high``, by default 0 and 1.
 
     The bounds of the space map exactly to the new ones, and the values in between linearly. Integers become float32;
@@ -55,7 +55,7 @@ class ScaleObs(MapObservations):
         self._lines = {key: Line(box, scaled[key]) for key, box in boxes.items()}
         super().__init__(env, members.replaced(env.single_observation_space, scaled))
 
-    def map(self, observations: Batch) -> Batch:
+    def on_observations(self, observations: Batch) -> Batch:
         """Scale the observations to the new bounds."""
         return members.apply(self._lines, observations)
 

@@ -8,12 +8,12 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.env.wrapper import MapObservations
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.rows import members
 from vecwrap.rows.batch import Batch
 
 
-class Transpose(MapObservations):
+class Transpose(VecEnvWrapper):
     """Move the channels of images to the front: H×W×C becomes C×H×W, as PyTorch expects.
 
     Axes before these three stay where they are, so a stack k×H×W×C becomes k×C×H×W.
@@ -53,7 +53,7 @@ class Transpose(MapObservations):
         self._functions = dict.fromkeys(images, _channels_first)
         super().__init__(env, members.replaced(env.single_observation_space, turned))
 
-    def map(self, observations: Batch) -> Batch:
+    def on_observations(self, observations: Batch) -> Batch:
         """Transpose the observations into contiguous arrays."""
         return members.apply(self._functions, observations)
 

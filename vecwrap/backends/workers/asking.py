@@ -259,7 +259,7 @@ class Workers(Runner, Generic[_Worker]):
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def refuse_options(self, options: dict[str, Any] | None) -> None:
+    def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         if options is not None:
             with _sendable("reset: the options"):
                 encode_for_worker(options)

@@ -28,7 +28,7 @@ from vecwrap.rows.columns import Arena
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, same_space
 from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.parts import Source, announce, make_source
+from vecwrap.sources.parts import EnginePart, Source, announce, make_source
 from vecwrap.sources.sub_env import SubEnv, Takeover, refuse_one_for_several
 
 _T = TypeVar("_T")
@@ -291,6 +291,8 @@ class Worker:
         failures: list[Failure] = []
         if self._not_there:
             rows = [row for row in rows if row not in self._not_there]
+        if isinstance(sub_envs[0], EnginePart) and len(rows) == len(sub_envs):
+            return self._step_engines()
         for row, action in zip(rows, self._slots.actions.get_all(rows), strict=True):
             try:
                 sub_envs[row - first_row].step(action)
@@ -298,6 +300,24 @@ class Worker:
             except BaseException as error:
                 self._leave_if_copied()
                 failures.append(sub_envs[row - first_row].failure(error, "step", action).without_cause())
+        return done, failures
+
+    def _step_engines(self) -> tuple[list[int], list[Failure]]:
+        """Step all rows, engine by engine: an engine may have a thousand of them."""
+        done: list[int] = []
+        failures: list[Failure] = []
+        parts: list[Any] = self._sub_envs
+        row = 0
+        while row < len(parts):
+            engine = parts[row].engine
+            rows = range(row, row + engine.num_rows)
+            try:
+                engine.step_whole()
+                done += range(self._first_row + row, self._first_row + rows.stop)
+            except BaseException as error:
+                self._leave_if_copied()
+                failures += [parts[i].failure(error, "step").without_cause() for i in rows]
+            row = rows.stop
         return done, failures
 
     def _reset(self, rows: list[int], seeds: list[int | None], options: dict[str, Any] | None) -> None:
