@@ -189,7 +189,7 @@ class Driver:
     events: list[list[Event]] = field(default_factory=list)
 
     def __post_init__(self):
-        self.mode = self.env._core.autoreset
+        self.mode = self.env.core.autoreset
         self.over = np.ones(self.env.num_envs, dtype=bool)
         self.shown = [None] * self.env.num_envs
         self.events = [[] for _ in range(self.env.num_envs)]

@@ -136,7 +136,7 @@ def test_a_value_that_is_no_default_reaches_the_backend() -> None:
         render_mode="rgb_array",
         debug=True,
     )
-    core = env._core
+    core = env.core
     assert (core.copy, core.batch_size, core.pending.start_index, core.books.debug) == (False, 2, 10, True)
     assert (env.metadata["autoreset_mode"], env.render_mode) == (AutoresetMode.DISABLED, "rgb_array")
     env.reset()

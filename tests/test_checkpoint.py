@@ -143,7 +143,7 @@ def run(env, actions):
             (observations.tobytes(), rewards.tobytes(), terminations.tobytes(), truncations.tobytes(), str(infos))
         )
         dones = terminations | truncations
-        if env._core.autoreset.value == "disabled" and dones.any():
+        if env.core.autoreset.value == "disabled" and dones.any():
             came.append(env.reset(options={"reset_mask": dones})[0].tobytes())
     return came
 
@@ -337,7 +337,7 @@ def go_on(env, steps):
         observations, rewards, terminations, truncations, infos = env.step(actions)
         came.append((observations.tolist(), rewards.tolist(), terminations.tolist(), truncations.tolist(), str(infos)))
         dones = terminations | truncations
-        if env._core.autoreset.value in ("disabled", "episodic") and dones.any():
+        if env.core.autoreset.value in ("disabled", "episodic") and dones.any():
             came.append(env.reset(options={"reset_mask": dones})[0].tolist())
     return came
 

@@ -22,6 +22,7 @@ from vecwrap.pipeline import registry
 
 PAGE = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
 FACES = [VecEnv, VecEnvWrapper]  # whose methods stand in the reference, each with its use
+OF_THE_CHAIN = {"normalizers", "new_line", "close_at_exit", "before_reset", "refuse_layer_state"}  # not for users
 ARRAYS = re.compile(r"\b(NDArray|FloatArray|BoolArray|IntArray)\b")
 SHAPE = re.compile(r"\([a-z],[^)]*\)|\(height, width")
 DTYPE = re.compile(r"\b(u?int\d*|float\d*|bool)\b")
@@ -43,7 +44,7 @@ def methods(cls):
     bases = () if cls is VecEnv else cls.__mro__[1:]  # which says more than Gymnasium
     for name, member in vars(cls).items():
         value = getattr(member, "__func__", getattr(member, "fget", member))
-        is_alias = getattr(value, "__name__", name) != name
+        is_alias = getattr(value, "__name__", name) != name or name in OF_THE_CHAIN
         if inspect.isfunction(value) and not (name.startswith("_") or is_alias or any(name in vars(b) for b in bases)):
             yield name, value
 

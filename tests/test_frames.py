@@ -64,7 +64,7 @@ def play(env, steps):
     for _ in range(steps):
         *_, terminations, truncations, _ = env.step(np.zeros(env.num_envs, np.int64) - 2)
         ended = terminations | truncations
-        if env._core.autoreset.value == "disabled" and ended.any():
+        if env.core.autoreset.value == "disabled" and ended.any():
             env.reset(options={"reset_mask": ended})
 
 
@@ -212,8 +212,8 @@ def test_what_belongs_to_an_ended_episode_travels_once(backend):
         env.request_frames([0])
         env.reset(seed=1)
         payloads = []
-        real = env._core.slots.load
-        env._core.slots.load = lambda rows, payload, *places: (
+        real = env.core.slots.load
+        env.core.slots.load = lambda rows, payload, *places: (
             payloads.append(payload),
             real(rows, payload, *places),
         )

@@ -225,7 +225,7 @@ class Watches(AsksForFrames):
         self.running = np.zeros(env.num_envs, dtype=bool)
 
     def on_step(self, step):
-        met = self.met[self._core.autoreset]
+        met = self.met[self.core.autoreset]
         opened = step.first & ~step.acted
         partial_batch = len(step.env_ids) < self.num_envs
         met["ends"] += step.ended.sum()
@@ -417,13 +417,13 @@ class IgnoresStartIndex(OnDummy):
 class AnyOrder(OnDummy):
     def __init__(self, factories, **options):
         super().__init__(factories, **options)
-        self._face.refuse_pending = lambda name, allow=None: self._face.refuse_closed(name)
+        self.face.refuse_pending = lambda name, allow=None: self.face.refuse_closed(name)
 
 
 class StepsOn(OnDummy):
     def __init__(self, factories, **options):
         super().__init__(factories, **options)
-        self._face.refuse_ended = lambda env_ids: None
+        self.face.refuse_ended = lambda env_ids: None
 
 
 class LosesTheOthers(OnDummy):

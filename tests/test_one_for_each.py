@@ -101,7 +101,7 @@ def test_unlike_time_limits_are_not_taken_for_one(backend: Any) -> None:
     limits = [{"max_episode_steps": 2}, {"max_episode_steps": 3}]
     with vecwrap.build("Pendulum-v1", env_kwargs=limits, backend=backend) as env:
         assert env.spec is None
-        assert env._core.env_id == "Pendulum-v1"
+        assert env.core.env_id == "Pendulum-v1"
         env.reset(seed=1)
         ends = [env.step(np.zeros((2, 1), np.float32))[3].tolist() for _ in range(3)]
         assert ends == [[False, False], [True, False], [False, True]]

@@ -520,7 +520,7 @@ def test_spaces_and_bytes_are_those_of_the_environment_that_is_built() -> None:
         outermost = data["layers"][-1]
         assert outermost["after"]["observations"]["shape"] == list(env.single_observation_space.shape or ())
         assert outermost["bytes_per_step"] == observations.nbytes
-        assert data["environment"]["bytes_per_step"] == env._core.slots.observations.batch().nbytes
+        assert data["environment"]["bytes_per_step"] == env.core.slots.observations.batch().nbytes
     before, after = (data["layers"][1][when]["actions"] for when in ("before", "after"))
     assert (before["low"], before["high"], after["low"], after["high"]) == (-2.0, 2.0, -1.0, 1.0)
 

@@ -121,7 +121,7 @@ class Vector(RuleBasedStateMachine):
     @rule()
     def reset_what_has_ended(self):
         if self.idle:
-            mask = self.lockstep.envs[0]._core.books.endings.ended.copy()
+            mask = self.lockstep.envs[0].core.books.endings.ended.copy()
             if mask.any():
                 self.all("reset", options={"reset_mask": mask})
 
@@ -163,7 +163,7 @@ class Vector(RuleBasedStateMachine):
             "call": (["greet", "you"], {}),
         }[kind]
         self.all(f"{kind}_async", *arguments[0], **arguments[1])
-        if self.lockstep.envs[0]._face.pending.call is not None:  # it may have been refused: a row has ended
+        if self.lockstep.envs[0].face.pending.call is not None:  # it may have been refused: a row has ended
             self.asked, self.results = kind, [NOT_YET] * len(BACKENDS)
 
     @rule(timeout=st.sampled_from([0, 0.0005, None]))
@@ -188,7 +188,7 @@ class Vector(RuleBasedStateMachine):
         if self.closed or self.asked:
             return
         self.all("send", self.actions(len(ids)), env_ids=ids)
-        self.out = set(self.lockstep.envs[0]._core.books.out)
+        self.out = set(self.lockstep.envs[0].core.books.out)
 
     @rule()
     def recv(self):
@@ -212,7 +212,7 @@ class Vector(RuleBasedStateMachine):
     def all_rows_of(self, env, least, timeout):
         """By sub-environment, whatever the parts they come in: the row, or the text of its failure."""
         rows = {}
-        while env._core.books.out:
+        while env.core.books.out:
             try:
                 result = env.recv(timeout, min=least)
             except TimeoutError:

@@ -130,7 +130,7 @@ class RefusesOnce(VecEnvWrapper):
 
     refused = False
 
-    def _before_reset(self, env_ids, seeds):
+    def before_reset(self, env_ids, seeds):
         if not self.refused:
             self.refused = True
             raise ValueError("not yet")

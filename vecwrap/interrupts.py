@@ -214,7 +214,7 @@ _opened: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # i
 
 
 def at_exit(opened: Any) -> None:
-    """Have ``_close_at_exit`` called when the program ends, unless it is gone by then; not in a forked copy.
+    """Have ``close_at_exit`` called when the program ends, unless it is gone by then; not in a forked copy.
 
     This precedes all exit handlers registered so far, such as that of a package that an environment has imported.
     """
@@ -227,7 +227,7 @@ def _close_all() -> None:
     """Close what is open, in reverse order of opening: layers before what they wrap."""
     with contextlib.ExitStack() as each:  # one that raises does not leave others open
         for opened in list(_opened):
-            each.callback(opened._close_at_exit)
+            each.callback(opened.close_at_exit)
 
 
 os.register_at_fork(after_in_child=_opened.clear)

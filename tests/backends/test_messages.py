@@ -202,7 +202,7 @@ def test_whatever_a_message_says_it_is_read_or_refused_and_other_rows_stay(backe
             answer = mutated(message, draw)
             refused += isinstance(env.unwrapped.runner._read(worker, lambda: answer, worker.expected), str)  # noqa: B023
             assert_same(before, snapshot_of(env), repr(answer))
-            env._core.slots.collect(env._core.books.all_ids)
+            env.core.slots.collect(env.core.books.all_ids)
         assert refused > 1000
         assert env.unwrapped.runner._read(worker, lambda: message, worker.expected) is message
         env.close(terminate=True)
@@ -210,7 +210,7 @@ def test_whatever_a_message_says_it_is_read_or_refused_and_other_rows_stay(backe
 
 def snapshot_of(env):
     """All that is known of the rows of worker 1."""
-    step = env._core.slots.collect(np.array([2, 3]))
+    step = env.core.slots.collect(np.array([2, 3]))
     return step.observations, step.rewards, step.dones, step.infos, step.final_obs, step.final_infos
 
 

@@ -159,7 +159,7 @@ def test_an_info_is_read_though_its_keys_are_told_in_the_message_of_another_row(
         env.reset(seed=1)
         env.send([0, 1])
         lane = env.unwrapped.runner._workers[0].lane
-        assert until(lambda: lane._counts[_DONE] == 2)
+        assert until(lambda: lane.counts[_DONE] == 2)
         for _ in range(2):
             infos = env.recv()[4]
             assert infos["action"].tolist() == infos["env_id"].tolist()
@@ -178,7 +178,7 @@ def test_workers_that_would_take_the_parents_core_are_asked_last(cores, order, w
         for each in (env, alone):
             each.reset(seed=1)
         for worker, core in zip(env.unwrapped.runner._workers, cores, strict=True):
-            worker.lane._counts[_CORE] = core
+            worker.lane.counts[_CORE] = core
         asked.clear()
         for each in (env, alone):
             each.step_async([0, 1, 2, 0, 1, 2]) if whole else each.send([0, 1, 2], [0, 2, 4])
@@ -191,7 +191,7 @@ def test_workers_say_on_which_core_they_were():
     with ShmemBackend([toy()] * 2, workers=2) as env:
         env.reset(seed=1)
         for worker in env.unwrapped.runner._workers:
-            worker.lane._counts[_CORE] = -7
+            worker.lane.counts[_CORE] = -7
         env.step([0, 1])
         assert all(worker.lane.core >= -1 for worker in env.unwrapped.runner._workers)
 

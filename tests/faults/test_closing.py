@@ -296,7 +296,7 @@ def test_what_has_a_limit_has_it_also_behind_what_has_none(backend):
         env.call_async("call_me", "hang")
         with pytest.raises(TimeoutError):
             env.call_wait(timeout=0.01)
-        env._face.pending.call = None  # as after an interrupt, where nobody takes the call up again
+        env.face.pending.call = None  # as after an interrupt, where nobody takes the call up again
         env.step_async([0, 0])
         with pytest.raises(BackendError, match=r"did not answer within step_timeout=0.5 s"):
             env.step_wait(timeout=LONG / 6)

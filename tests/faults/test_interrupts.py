@@ -151,7 +151,7 @@ def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out
     for line in itertools.count(1, stride):
         expected = twin.step([0, 1, 2])
         there_is, came = pressed_at(line, lambda: env.step([0, 1, 2]), lambda file: not file.startswith(left_out))
-        if came is KeyboardInterrupt and env._face.pending.call is not None:
+        if came is KeyboardInterrupt and env.face.pending.call is not None:
             came = env.step_wait()
         elif came is KeyboardInterrupt and env.find(Counted).steps < twin.find(Counted).steps:
             came = env.step([0, 1, 2])  # they did not go out
@@ -273,7 +273,7 @@ def test_rows_that_were_home_before_the_wait_are_not_lost_either(backend):
     for one in (env, twin):
         one.reset()
         one.send([0, 1, 2])
-    while len(env.unwrapped._core.books.ready) < 3:
+    while len(env.unwrapped.core.books.ready) < 3:
         env.unwrapped.runner.poll(None)
     rows = {}
     for _ in range(3):

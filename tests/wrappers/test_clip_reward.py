@@ -77,7 +77,7 @@ def test_the_arrays_that_came_are_not_written_to():
     env = ClipReward(inner)
     env.reset()
     env.step([2, 2, 2])
-    assert inner._core.slots.rewards.tolist() == [0.25, 1.25, 2.25]
+    assert inner.core.slots.rewards.tolist() == [0.25, 1.25, 2.25]
     env.close()
 
 

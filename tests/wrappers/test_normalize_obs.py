@@ -141,9 +141,9 @@ def test_original_observations_are_given_also_through_outer_layers(mode):
             one.send([0, 1], [0, 2])
             part = one.recv()[0]
         assert part.shape == (2, 2, 3)
-        assert_same(env.get_original_obs(), raw._face.in_form(raw._face.shown.all()))
+        assert_same(env.get_original_obs(), raw.face.in_form(raw.face.shown.all()))
         env.get_original_obs()["a"][:] = -1  # a copy
-        assert_same(env.get_original_obs(), raw._face.in_form(raw._face.shown.all()))
+        assert_same(env.get_original_obs(), raw.face.in_form(raw.face.shown.all()))
 
 
 def test_original_observations_without_such_a_layer_are_an_error():
@@ -168,7 +168,7 @@ def test_going_on_after_a_load_equals_never_having_stopped(mode):
         other.load_layer_state(state)
         assert_same(other.get_original_obs(), env.get_original_obs())
         for _ in range(50):
-            if mode == "disabled" and other._core.books.endings.ended.any():
+            if mode == "disabled" and other.core.books.endings.ended.any():
                 for one in (env, other):
                     one.reset()
             assert_same(env.step([0, 1, 2])[0], other.step([0, 1, 2])[0])

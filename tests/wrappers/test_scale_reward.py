@@ -43,7 +43,7 @@ def test_the_arrays_that_came_are_not_written_to():
     with ScaleReward(inner, 2) as env:
         env.reset()
         assert env.step([2, 2, 2])[1].tolist() == [0.5, 2.5, 4.5]
-        assert inner._core.slots.rewards.tolist() == [0.25, 1.25, 2.25]
+        assert inner.core.slots.rewards.tolist() == [0.25, 1.25, 2.25]
 
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf")])

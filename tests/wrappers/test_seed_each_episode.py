@@ -71,7 +71,7 @@ def make(lengths=(1, 2, 3), **options):
 
 def play(env, steps=12):
     """The first `(seed, level)` of each episode of each sub-environment, resetting what asks for it."""
-    mode = env._core.autoreset.value
+    mode = env.core.autoreset.value
     for _ in range(steps):
         *_, terminations, truncations, _ = env.step(np.zeros(env.num_envs, np.int64))
         ended = terminations | truncations
@@ -251,7 +251,7 @@ def test_episodes_that_could_not_begin_are_not_left_out_of_another_schedule():
             return super().reset(**given)
 
     env = SeedEachEpisode(DummyBackend([BreaksInReset], **once), range(100, 120))
-    env._core.books.recovery.restarts.clock = lambda: now
+    env.core.books.recovery.restarts.clock = lambda: now
     env.reset()
     env.step([1])
     asked.append("the one restart is used up")

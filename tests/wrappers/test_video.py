@@ -83,7 +83,7 @@ def play(env, steps):
     for _ in range(steps):
         *_, terminations, truncations, _ = env.step(np.zeros(env.num_envs, np.int64))
         ended = terminations | truncations
-        if env._core.autoreset.value in ("disabled", "episodic") and ended.any():
+        if env.core.autoreset.value in ("disabled", "episodic") and ended.any():
             env.reset(options={"reset_mask": ended})
 
 

@@ -61,14 +61,14 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
             f"to_sb3: expected a vecwrap environment, got {type(env).__name__}; vecwrap.build makes one, and "
             "vecwrap.wrap turns a gymnasium.vector.VectorEnv into one"
         )
-    if env._core.autoreset is not Autoreset.SAME_STEP:
+    if env.core.autoreset is not Autoreset.SAME_STEP:
         raise PlanError(
             "to_sb3: expected an environment in same_step mode, because Stable-Baselines3 takes the observation "
             "returned with a done for the next episode's first, got "
-            f'{env._core.autoreset.value}; build it with autoreset="same_step" (for an engine under vecwrap.wrap, set '
+            f'{env.core.autoreset.value}; build it with autoreset="same_step" (for an engine under vecwrap.wrap, set '
             'its own mode; Gymnasium\'s: vector_kwargs={"autoreset_mode": "SameStep"})'
         )
-    observations, rewards = _normalizers(env)
+    observations, rewards = _halves_of(env)
     _refuse_without_sb3("to_sb3")
     from vecwrap.adapters.sb3_vec_env import AdaptedVecEnv, NormalizedVecEnv
 
@@ -128,11 +128,11 @@ def _refuse_without_sb3(name: str) -> None:
         raise PlanError(f'{name} needs Stable-Baselines3 ({error}): pip install "vecwrap[sb3]"') from error
 
 
-def _normalizers(env: VecEnv) -> tuple[ObservationNormalizer | None, RewardNormalizer | None]:
+def _halves_of(env: VecEnv) -> tuple[ObservationNormalizer | None, RewardNormalizer | None]:
     """Find the normalisers; SB3 supports one of each kind."""
     found: list[tuple[VecEnv, Any]] = []
     for layer in env.layers:
-        parts = layer._normalizers()
+        parts = layer.normalizers()
         found.extend((layer, part) for part in parts)
         if not parts and isinstance(layer, VecEnvWrapper) and layer.layer_statistics():
             warnings.warn(

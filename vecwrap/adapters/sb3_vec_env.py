@@ -62,7 +62,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         self._bring_home()
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
         self.vecwrap_env.reset_async(seed=seeds, options=options or None)
-        step, (observations, *_, infos) = self.vecwrap_env._face.wait("reset", "reset_wait", None)
+        step, (observations, *_, infos) = self.vecwrap_env.face.wait("reset", "reset_wait", None)
         self._latest = observations, infos
         self.reset_infos = self._infos(step, np.zeros(self.num_envs, dtype=np.bool_))
         self._reset_seeds()
@@ -71,7 +71,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Take a step; as ``step_async`` and ``step_wait``, but in one go, which costs less."""
-        return self._as_sb3(*self.vecwrap_env._face.step(self.vecwrap_env, self._conformed(actions)))
+        return self._as_sb3(*self.vecwrap_env.face.step(self.vecwrap_env, self._conformed(actions)))
 
     def step_async(self, actions: Array) -> None:
         """Send the actions; those for MultiBinary spaces come from SB3 as zeros and ones in float32."""
@@ -86,15 +86,18 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Wait for the result of ``step_async``: observations, rewards (n,) float32, dones (n,) bool, n infos."""
-        return self._as_sb3(*self.vecwrap_env._face.wait("step", "step_wait", None))
+        return self._as_sb3(*self.vecwrap_env.face.wait("step", "step_wait", None))
 
     def _as_sb3(self, step: StepResult, result: FiveTuple) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         observations, rewards, terminations, truncations, seen = result
         self._latest = observations, seen
         dones = terminations | truncations
-        infos = self._infos(step, dones)
-        for info, terminated, truncated in zip(infos, terminations.tolist(), truncations.tolist(), strict=True):
-            info["TimeLimit.truncated"] = truncated and not terminated
+        if step.in_stride and not step.infos:
+            infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in self._seeds]
+        else:
+            infos = self._infos(step, dones)
+            for info, truncated in zip(infos, (truncations & ~terminations).tolist(), strict=True):
+                info["TimeLimit.truncated"] = truncated
         return self._own(observations), rewards.astype(np.float32), dones, infos
 
     def close(self) -> None:
@@ -104,9 +107,9 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def _bring_home(self) -> None:
         """Wait for results that an interrupt left pending: calling ``learn`` again starts with a reset."""
         env = self.vecwrap_env
-        if env._face.pending.call in ("step", "reset", "call"):
+        if env.face.pending.call in ("step", "reset", "call"):
             with contextlib.suppress(SubEnvError):  # a reset follows
-                getattr(env, f"{env._face.pending.call}_wait")()
+                getattr(env, f"{env.face.pending.call}_wait")()
 
     def _infos(self, step: StepResult, dones: Array) -> list[dict[str, Any]]:
         """One dict per row; for a row that ended, the step's own info, with the reset's info kept separately."""
@@ -114,8 +117,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             return [{} for _ in range(self.num_envs)]
         added = {name: step.infos[name] for key in step.added for name in (key, f"_{key}")}
         others = {key: value for key, value in step.infos.items() if key not in added}
-        before, finals_before = self.vecwrap_env._core.books.latest_infos
-        slots = self.vecwrap_env._core.slots
+        before, finals_before = self.vecwrap_env.core.books.latest_infos
+        slots = self.vecwrap_env.core.slots
         finals_before = finals_before or {}
         if not (before or others or finals_before or step.final_infos):  # no environment tells anything, as CartPole
             return self._infos_of_layers(step, added, dones)
@@ -137,22 +140,23 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def _infos_of_layers(self, step: StepResult, added: Infos, dones: Array) -> list[dict[str, Any]]:
         """The same where only layers have added infos: rows without any are not looked at."""
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        told = dones.copy()
+        told = dones
         for key in step.added:
-            told |= added[f"_{key}"]
+            told = told | added[f"_{key}"]
+        ended, final_obs = dones.tolist(), step.final_obs
         for i in told.nonzero()[0].tolist():
             info = infos[i]
-            if dones[i]:
+            if ended[i]:
                 self.reset_infos[i] = {}
-                info["terminal_observation"] = batches.row(step.final_obs, i)
+                info["terminal_observation"] = batches.row(final_obs, i)
             info.update(row_of(added, i))
-            if dones[i] and "restarted" in info:
+            if ended[i] and "restarted" in info:
                 self.reset_infos[i]["restarted"] = info["restarted"]
         return infos
 
     def _own(self, observations: Any) -> Any:
         """Copy if needed: SB3 stores observations after the next step, which must not overwrite them."""
-        return observations if self.vecwrap_env._core.copy else deepcopy(observations)
+        return observations if self.vecwrap_env.core.copy else deepcopy(observations)
 
     @property
     def envs(self) -> list[Any]:
@@ -185,11 +189,11 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def has_attr(self, attr_name: str) -> bool:
         """Return whether every sub-environment has an attribute, without fetching it."""
         env = self.vecwrap_env
-        env._face.refuse_pending("has_attr")
+        env.face.refuse_pending("has_attr")
         if attr_name == METHOD and self._masks_of(range(self.num_envs)) is not None:
             return True
         try:
-            return all(env._core.calls.now("has_attr", [(attr_name,)] * self.num_envs, range(self.num_envs)))
+            return all(env.core.calls.now("has_attr", [(attr_name,)] * self.num_envs, range(self.num_envs)))
         except ArgumentError:  # an engine whose sub-environments cannot be reached
             return attr_name in _OF_ALL
 
@@ -208,7 +212,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         if method_name == METHOD and (masks := self._masks_of(ids)) is not None:
             return masks
         env = self.vecwrap_env
-        env._face.call(env._core.calls, method_name, method_args, method_kwargs, ids)
+        env.face.call(env.core.calls, method_name, method_args, method_kwargs, ids)
         try:
             return list(self.vecwrap_env.call_wait())
         except SubEnvError as error:
@@ -219,10 +223,10 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         env, ids = self.vecwrap_env, self._ids(indices)
         if wrapper_class is Sb3Monitor and self._monitored:
             return [True] * len(ids)
-        env._face.refuse_pending("env_is_wrapped")
+        env.face.refuse_pending("env_is_wrapped")
         names = (wrapper_class.__module__, wrapper_class.__qualname__)
         try:
-            return list(env._core.calls.now("is_wrapped", [names] * len(ids), ids)) if ids else []
+            return list(env.core.calls.now("is_wrapped", [names] * len(ids), ids)) if ids else []
         except ArgumentError:  # an engine whose sub-environments cannot be reached
             return [False] * len(ids)
 
@@ -235,7 +239,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def _ids(self, indices: Indices) -> list[int]:
         """Read indices as SB3 does: -1 is the last one."""
         ids = [i + self.num_envs if -self.num_envs <= i < 0 else int(i) for i in self._get_indices(indices)]
-        checked: list[int] = self.vecwrap_env._face.pending.indices(ids, "indices").tolist()
+        checked: list[int] = self.vecwrap_env.face.pending.indices(ids, "indices").tolist()
         return checked
 
     def __repr__(self) -> str:
@@ -287,11 +291,11 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     SB3 un-normalises terminal observations, which cannot undo clipping; here the original ones are returned.
     """
 
-    norm_obs = property(lambda own: own._observations is not None)
-    clip_obs = property(lambda own: own._observations and own._observations._clip)
-    clip_reward = property(lambda own: own._rewards and own._rewards._clip)
-    epsilon = property(lambda own: (own._rewards or own._observations)._epsilon)
-    gamma = property(lambda own: own._rewards and own._rewards._gamma)
+    norm_obs = property(lambda self: self._observations is not None)
+    clip_obs = property(lambda self: self._observations and self._observations.clip)
+    clip_reward = property(lambda self: self._rewards and self._rewards.clip)
+    epsilon = property(lambda self: (self._rewards or self._observations).epsilon)
+    gamma = property(lambda self: self._rewards and self._rewards.gamma)
 
     def __init__(
         self, venv: AdaptedVecEnv, observations: ObservationNormalizer | None, rewards: RewardNormalizer | None

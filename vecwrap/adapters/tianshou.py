@@ -50,10 +50,10 @@ def to_tianshou(env: VecEnv) -> BaseVectorEnv:
     """
     if not isinstance(env, VecEnv):
         raise ArgumentError(f"to_tianshou: expected a vecwrap environment, got {what_came(env)}")
-    if env._core.autoreset is not Autoreset.DISABLED:
+    if env.core.autoreset is not Autoreset.DISABLED:
         raise PlanError(
             "to_tianshou: expected an environment in disabled mode, because tianshou resets what has ended, "
-            f'got {env._core.autoreset.value}; build it with autoreset="disabled"'
+            f'got {env.core.autoreset.value}; build it with autoreset="disabled"'
         )
     if isinstance(env.single_observation_space, spaces.Tuple):
         raise PlanError(

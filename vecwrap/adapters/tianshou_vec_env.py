@@ -24,7 +24,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
     """tianshou's interface around an environment in disabled mode; see ``to_tianshou``, which makes it."""
 
     def __init__(self, env: VecEnv) -> None:  # without the base class's, which makes sub-environments
-        core = env._core
+        core = env.core
         self.vecwrap_env = env
         self.env_num = env.num_envs
         self.wait_num = min(core.batch_size or env.num_envs, env.num_envs)
@@ -80,8 +80,8 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
 
     def _reset(self, ids: list[int], seeds: Any, options: Any = None) -> tuple[Array, Array]:
         self._bring_home()
-        self.vecwrap_env._face.reset(seeds, [(np.sort(np.array(ids, dtype=np.int64)), options)])
-        came = self._rows(*self.vecwrap_env._face.wait("reset", "reset_wait", None))
+        self.vecwrap_env.face.reset(seeds, [(np.sort(np.array(ids, dtype=np.int64)), options)])
+        came = self._rows(*self.vecwrap_env.face.wait("reset", "reset_wait", None))
         for i in ids:
             self._arrived.pop(i, None)
         self.waiting_id = [i for i in self.waiting_id if i not in ids]
@@ -89,7 +89,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         return self._stacked([came[i][0] for i in ids]), batches.object_array([came[i][-1] for i in ids])
 
     def _receive(self) -> None:
-        came = self._rows(*self.vecwrap_env._face.wait("send", "recv", None))
+        came = self._rows(*self.vecwrap_env.face.wait("send", "recv", None))
         for i, row in came.items():
             row[-1]["env_id"] = i
         self._arrived.update(came)
@@ -99,7 +99,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         observations, *columns, infos = result
         space = self.vecwrap_env.single_observation_space
         ids: list[int] = step.env_ids.tolist()
-        if not self.vecwrap_env._core.copy:
+        if not self.vecwrap_env.core.copy:
             observations = batches.copy(observations)
         return {
             i: (element(space, batches.row(observations, k)), *(each[k] for each in columns), row_of(infos, k))
@@ -114,10 +114,10 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
     def _bring_home(self) -> None:
         """Wait for all rows that are being stepped, because nothing else can be asked before."""
         env = self.vecwrap_env
-        while env._face.pending.call == "send":
+        while env.face.pending.call == "send":
             self._receive()
-        if env._face.pending.call is not None:  # an interrupt has left it
-            getattr(env, f"{env._face.pending.call}_wait")()
+        if env.face.pending.call is not None:  # an interrupt has left it
+            getattr(env, f"{env.face.pending.call}_wait")()
 
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         self.vecwrap_env.close()
 
     def _ids(self, ids: Ids) -> list[int]:
-        checked: IntArray = self.vecwrap_env._face.pending.indices(ids, once=True)
+        checked: IntArray = self.vecwrap_env.face.pending.indices(ids, once=True)
         return [int(i) for i in checked]
 
     def __repr__(self) -> str:

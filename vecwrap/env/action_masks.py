@@ -30,8 +30,8 @@ class ActionMasks:
     def has_method(self) -> bool:
         """Whether every sub-environment has the method; asked once."""
         if self._has_method is None:
-            core, n = self._env._core, self._env.num_envs
-            self._env._face.refuse_pending(METHOD)
+            core, n = self._env.core, self._env.num_envs
+            self._env.face.refuse_pending(METHOD)
             try:
                 self._has_method = all(core.calls.now("has_attr", [(METHOD,)] * n, range(n)))
             except ArgumentError:  # an engine whose sub-environments cannot be reached
@@ -55,7 +55,7 @@ class ActionMasks:
         Raises:
             ArgumentError: a mask of the wrong form, or some of the rows have none.
         """
-        core = self._env._core
+        core = self._env.core
         seen = observations if core.is_engine else core.slots.observations.batch()  # before any layer of the vector
         if not len(rows):
             return np.ones((self._env.num_envs, self._size()), np.bool_)

@@ -100,15 +100,15 @@ class Backend(VecEnv):
             seed=seed,
             start_index=start_index,
         )
-        self._core = core
+        self.core = core
         self.num_envs = core.num_envs
-        self._face = Face(self, core.books, core.books, core.books, core.pending)
+        self.face = Face(self, core.books, core.books, core.books, core.pending)
         made = core.description
         self.metadata = {**made.metadata, "autoreset_mode": core.autoreset.gymnasium}
         self.render_mode = made.render_mode
         self.spec = made.spec
-        self._face.has_observations(self, deepcopy(made.observation_space))
-        self._face.has_actions(self, deepcopy(made.action_space))
+        self.face.has_observations(self, deepcopy(made.observation_space))
+        self.face.has_actions(self, deepcopy(made.action_space))
         at_exit(self)
 
     @classmethod
@@ -125,12 +125,12 @@ class Backend(VecEnv):
     @property
     def runner(self) -> Runner:
         """Where the sub-environments run."""
-        return self._core.runner
+        return self.core.runner
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
         """Whether it is closed."""
-        return self._core.books.closed
+        return self.core.books.closed
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
         """Close every sub-environment and worker; may be called again, in any state.
@@ -139,14 +139,15 @@ class Backend(VecEnv):
             timeout: seconds to wait for the workers before they are killed; None means 5.
             terminate: kill the workers at once instead.
         """
-        self._core.close(timeout, terminate, tell=True)
+        self.core.close(timeout, terminate, tell=True)
 
-    def _close_at_exit(self) -> None:
+    def close_at_exit(self) -> None:
+        """Close it when the program ends."""
         timeout, terminate = self.runner.at_exit
-        self._core.close(timeout, terminate)
+        self.core.close(timeout, terminate)
 
     def __del__(self) -> None:
-        core = self.__dict__.get("_core")
+        core = self.__dict__.get("core")
         if core is not None and core.is_open:
             interrupts = core.books.interrupts
             with interrupts:

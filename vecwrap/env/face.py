@@ -283,7 +283,7 @@ class Face:
         """Take a step of all rows; along the straight line of ``vecwrap.env.line`` if nothing is special."""
         books, pending, space = self.books, self.pending, env.single_action_space
         if books.in_line and self.line is None:
-            self.line = env._new_line()
+            self.line = env.new_line()
         line = self.line
         if not books.in_line or line is None or line.shape is None:
             self.refuse_pending("step_async")

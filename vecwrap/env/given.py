@@ -10,7 +10,7 @@ from vecwrap.rows.normalizers import RewardNormalizer
 
 def normalizers_of(layers: Sequence[Any], kind: type[Any]) -> list[Any]:
     """All that normalise observations, or rewards, inner first."""
-    found = [half for layer in reversed(layers) for half in layer._normalizers() if isinstance(half, kind)]
+    found = [half for layer in reversed(layers) for half in layer.normalizers() if isinstance(half, kind)]
     if not found:
         what, layer = ("rewards", "reward") if kind is RewardNormalizer else ("observations", "obs")
         raise LookupError(f"{layers[0]!r} has no layer that normalises {what}: normalize or normalize_{layer}")

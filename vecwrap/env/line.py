@@ -75,7 +75,7 @@ class Line:
 
 
 def _changed(layer: Any, actions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    below: Any = layer.on_actions(actions, layer._core.books.all_ids)
+    below: Any = layer.on_actions(actions, layer.core.books.all_ids)
     inner = layer.env.single_action_space
     if below is not actions or inner is not layer.single_action_space:
         below = conform_actions(inner, below, layer.num_envs, f"{type(layer).__name__}.on_actions")

@@ -86,7 +86,7 @@ class Layer(Protocol):
 
     def layer_state(self) -> dict[str, Any]: ...
     def load_layer_state(self, state: dict[str, Any]) -> None: ...
-    def _refuse_state(self, state: dict[str, Any]) -> None: ...
+    def refuse_layer_state(self, state: dict[str, Any]) -> None: ...
     def layer_statistics(self) -> dict[str, RunningStatistics]: ...
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None: ...
 
@@ -97,9 +97,9 @@ class Chain(Protocol):
     num_envs: int
     single_observation_space: gymnasium.Space[Any]
     pipeline: Any
-    _core: Core
-    _face: Face
-    _saved_to: Mapping[str, bool]
+    core: Core
+    face: Face
+    saved_to: Mapping[str, bool]
 
     @property
     def layers(self) -> Sequence[Any]: ...
@@ -115,7 +115,7 @@ _STRUCTURE = "structure"
 
 def state_dict(env: Chain) -> dict[str, Any]:
     """Return the state of every layer and, if they support it, of the sub-environments."""
-    core, face = env._core, env._face
+    core, face = env.core, env.face
     face.refuse_pending("state_dict")
     sub_envs, reason = core.sub_env_states()
     return {
@@ -133,21 +133,21 @@ def save(env: Chain, path: str | os.PathLike[str]) -> bool:
     """Write the state of an environment, as ``VecEnv.save`` says."""
     folder = str(Path(path).absolute().parent)
     try:
-        if folder not in env._saved_to:  # one that has disappeared is not recreated, maybe on another disk
+        if folder not in env.saved_to:  # one that has disappeared is not recreated, maybe on another disk
             Path(folder).mkdir(parents=True, exist_ok=True)
         write_state(path, state_dict(env))
     except OSError as error:
-        if folder not in env._saved_to:
+        if folder not in env.saved_to:
             raise
-        if env._saved_to[folder]:
+        if env.saved_to[folder]:
             warnings.warn(
                 f"save: {path} can no longer be written ({error}); the run continues, and the last file is kept",
                 RuntimeWarning,
                 stacklevel=3,
             )
-        env._saved_to = {**env._saved_to, folder: False}
+        env.saved_to = {**env.saved_to, folder: False}
         return False
-    env._saved_to = {**env._saved_to, folder: True}
+    env.saved_to = {**env.saved_to, folder: True}
     return True
 
 
@@ -166,7 +166,7 @@ def statistics_dict(env: Chain) -> dict[str, Any]:
 
 def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
     """Restore a state of the same chain from ``state_dict``."""
-    core, face = env._core, env._face
+    core, face = env.core, env.face
     face.refuse_pending("load_state_dict")
     if not isinstance(state, dict):
         raise CheckpointError(f"expected what state_dict gave, got {type(state).__name__}; load reads a file")
@@ -187,7 +187,7 @@ def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
         refuse_state(state, len(_wrappers(env)), env.num_envs, core.num_envs, space, conform)
     for layer, layer_state in zip(_wrappers(env), state["layers"], strict=True):
         with _taken_in_by(type(layer).__name__):
-            layer._refuse_state(fitting(layer_state, {}, "its state"))
+            layer.refuse_layer_state(fitting(layer_state, {}, "its state"))
     interrupts = core.books.interrupts
     try:
         with _layers_as_before(_wrappers(env)) as load:
@@ -316,7 +316,7 @@ def _wrappers(env: Chain) -> tuple[Layer, ...]:
 
 def _chain_of(env: Chain) -> dict[str, Any]:
     """The properties that a saved chain and the one it is loaded into must share."""
-    core, pipeline = env._core, env.pipeline
+    core, pipeline = env.core, env.pipeline
     return {
         "environment": core.env_id,
         "n": env.num_envs,

@@ -47,6 +47,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         spec: Gymnasium's EnvSpec of the environment, or None.
         pipeline: the ``PipelineSpec`` it was built from, or None if it was assembled by hand.
         training: whether the layers update their statistics; set by ``train()`` and ``eval()``.
+        core, face: what the whole chain has once, and what this environment does for its caller; for what is built
+            around environments, as adapters and tools are.
 
     Every method in use: the page "API" (docs/api.md).
 
@@ -59,21 +61,21 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """
 
     pipeline: Any = None
-    _plan: Any = None  # the plan it was built from, for notebooks
-    _saved_to: Mapping[str, bool] = MappingProxyType({})  # by folder: whether the last write succeeded
+    plan: Any = None  # it was built from, for notebooks
+    saved_to: Mapping[str, bool] = MappingProxyType({})  # by folder: whether the last write succeeded
     training: bool = True
 
-    _core: Core
-    _face: Face
+    core: Core
+    face: Face
 
     # -- the row protocol ----------------------------------------------------------------------------------------------
 
     @property
     def rows(self) -> Rows:
         """The rows, as what is around this environment drives them; for layers alone."""
-        return self._face.rows
+        return self.face.rows
 
-    def _new_line(self) -> Line:
+    def new_line(self) -> Line:
         """Return the way of a whole step through the chain."""
         return Line(self.num_envs, self.single_action_space, (), (), (False, False))
 
@@ -108,7 +110,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             seed, options: as ``reset``.
         """
-        face = self._face
+        face = self.face
         face.refuse_pending("reset_async")
         face.reset(seed, [face.masked(options)])
 
@@ -118,7 +120,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        face = self._face
+        face = self.face
         step, (observations, *_, infos) = face.wait("reset", "reset_wait", timeout)
         if len(step.env_ids) == self.num_envs:
             return observations, infos
@@ -143,7 +145,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             SubEnvError: a sub-environment raised.
         """
         try:
-            return self._face.step(self, actions)[1]
+            return self.face.step(self, actions)[1]
         except Exception as error:
             shorten(error)
             raise
@@ -154,7 +156,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             actions: as ``step``.
         """
-        face = self._face
+        face = self.face
         face.refuse_pending("step_async")
         face.send("step", self.single_action_space, actions, face.pending.all_ids)
 
@@ -164,7 +166,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        return self._face.wait("step", "step_wait", timeout)[1]
+        return self.face.wait("step", "step_wait", timeout)[1]
 
     def send(self, actions: Any, env_ids: Sequence[int] | IntArray | None = None) -> None:
         """Send actions to some sub-environments, without waiting.
@@ -176,7 +178,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Raises:
             ArgumentError: an index is repeated, out of range, or already pending.
         """
-        face = self._face
+        face = self.face
         try:
             face.send_some(self.single_action_space, actions, env_ids)
         except Exception as error:
@@ -199,7 +201,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: ``min`` is not a number of rows that one ``recv`` can return.
             SubEnvError: a sub-environment raised.
         """
-        step, result = self._face.wait("send", "recv", timeout, min)
+        step, result = self.face.wait("send", "recv", timeout, min)
         return with_env_ids(result, step)
 
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
@@ -234,7 +236,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             name, *args, indices, **kwargs: as ``call``.
         """
-        self._face.call(self._core.calls, name, args, kwargs, indices)
+        self.face.call(self.core.calls, name, args, kwargs, indices)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the result of ``call_async``.
@@ -242,7 +244,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        return self._face.wait_for_call(self._core.calls, timeout)
+        return self.face.wait_for_call(self.core.calls, timeout)
 
     def get_attr(self, name: str, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
         """Return an attribute of each sub-environment, from its outermost layer that has it.
@@ -252,9 +254,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             indices: which sub-environments, in that order; None means all.
         """
         with brief:
-            self._face.refuse_pending("get_attr")
-            ids = self._face.ids_of_call(indices)
-            return self._core.calls.now("get_attr", [(name,)] * len(ids), ids)
+            self.face.refuse_pending("get_attr")
+            ids = self.face.ids_of_call(indices)
+            return self.core.calls.now("get_attr", [(name,)] * len(ids), ids)
 
     def set_attr(self, name: str, values: Any, indices: Sequence[int] | int | None = None) -> None:
         """Set an attribute of each sub-environment, on the layer that has it; a new one on the environment itself.
@@ -268,13 +270,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             UserWarning: the attribute is new, and its name is close to that of one that exists; once for each name.
         """
         with brief:
-            self._face.refuse_pending("set_attr")
-            self._core.calls.set_attr(name, values, self._face.ids_of_call(indices))
+            self.face.refuse_pending("set_attr")
+            self.core.calls.set_attr(name, values, self.face.ids_of_call(indices))
 
     @property
     def envs(self) -> list[gymnasium.Env[Any, Any]]:
         """The sub-environments, if all of them live in this process: to look at, not to step or reset."""
-        return envs_of(self, self._core)
+        return envs_of(self, self.core)
 
     def render(self, mode: None = None) -> tuple[Any, ...]:
         """Return what each sub-environment renders, according to its ``render_mode``.
@@ -316,7 +318,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def _repr_html_(self) -> str | None:
         """The plan, for notebooks; None if the environment was assembled by hand."""
-        return None if self._plan is None else str(self._plan._repr_html_())
+        return None if self.plan is None else str(self.plan._repr_html_())
 
     # -- structure -----------------------------------------------------------------------------------------------------
 
@@ -488,18 +490,18 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         return np.asarray(through(self.layers, RewardNormalizer, rewards, back=True))
 
-    def _normalizers(self) -> tuple[Any, ...]:
+    def normalizers(self) -> tuple[Any, ...]:
         """The halves of this layer, if it is one that normalises."""
         return ()
 
     def health(self) -> Health:
         """Report the restarts and lost episodes of each sub-environment, and the workers."""
-        return self._core.health()
+        return self.core.health()
 
     @property
     def backend(self) -> str:
         """The backend's name."""
-        return self._core.name
+        return self.core.name
 
     @property
     def autoreset_mode(self) -> AutoresetMode:
@@ -509,7 +511,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     @property
     def num_workers(self) -> int:
         """How many worker processes there are; 0 if everything runs in this process."""
-        return self._core.runner.workers
+        return self.core.runner.workers
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
         """Close every sub-environment, worker and file; may be called again.
@@ -544,4 +546,4 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self.close()
 
     def __repr__(self) -> str:
-        return in_short(self, self._core)
+        return in_short(self, self.core)

@@ -136,13 +136,13 @@ class VecEnvWrapper(VecEnv):
         self.action_space = env.action_space
         self.metadata = dict(env.metadata)
         self.render_mode = env.render_mode
-        self._core = env._core
-        self._face = Face(self, HookRows(self), env._face.numbering, env._core.books, env._face.pending)
-        self._face.shows(env.single_observation_space)
+        self.core = env.core
+        self.face = Face(self, HookRows(self), env.face.numbering, env.core.books, env.face.pending)
+        self.face.shows(env.single_observation_space)
         if single_observation_space is not None:
-            self._face.has_observations(self, deepcopy(single_observation_space))
+            self.face.has_observations(self, deepcopy(single_observation_space))
         if single_action_space is not None:
-            self._face.has_actions(self, deepcopy(single_action_space))
+            self.face.has_actions(self, deepcopy(single_action_space))
         self._owner = os.getpid()
         self._on_close_called = False
         at_exit(self)
@@ -212,9 +212,9 @@ class VecEnvWrapper(VecEnv):
             env_ids: (k,) int64 or a list, sub-environments whose frames are needed with every result.
             opening: sub-environments whose frames are needed only for the first observation of an episode.
         """
-        rows, pending = self._face.numbering, self._face.pending
+        rows, pending = self.face.numbering, self.face.pending
         always, at_first = rows.sources(pending.indices(env_ids)), rows.sources(pending.indices(opening))
-        self._core.request_frames(self, always, at_first)
+        self.core.request_frames(self, always, at_first)
 
     def layer_statistics(self) -> dict[str, RunningStatistics]:
         """Return the running statistics of this layer by name; the objects themselves, not copies."""
@@ -228,37 +228,38 @@ class VecEnvWrapper(VecEnv):
         """
 
     def _set_observation_space(self, single: spaces.Space[Any]) -> None:
-        self._face.has_observations(self, single)
+        self.face.has_observations(self, single)
 
     def _set_action_space(self, single: spaces.Space[Any]) -> None:
-        self._face.has_actions(self, single)
+        self.face.has_actions(self, single)
 
-    def _refuse_state(self, state: dict[str, Any]) -> None:
+    def refuse_layer_state(self, state: dict[str, Any]) -> None:
         """Raise CheckpointError if this layer cannot use a state; called on all layers before any is loaded."""
 
     def _number_rows(self, rows: NumberedRows, num_envs: int) -> None:
         """Have rows of an own numbering, in place of those that it wraps; at the end of ``__init__``."""
-        inner = self.env._face.pending
+        inner = self.env.face.pending
         self.num_envs = num_envs
         self._set_observation_space(self.single_observation_space)
         self._set_action_space(self.single_action_space)
         pending = Pending(np.arange(num_envs), seed=inner.seed, start_index=inner.start_index)
-        self._core.numberings.append((pending, rows))
-        pending.of_chain = self._core.pending.of_chain
+        self.core.numberings.append((pending, rows))
+        pending.of_chain = self.core.pending.of_chain
         pending.of_chain.append(pending)
-        self._face = Face(self, rows, rows, self._core.books, pending)
-        self._face.shows(self.single_observation_space)
+        self.face = Face(self, rows, rows, self.core.books, pending)
+        self.face.shows(self.single_observation_space)
 
     @property
     def _numbers_alike(self) -> bool:
-        return self._face.pending is self.env._face.pending
+        return self.face.pending is self.env.face.pending
 
-    def _before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
+    def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
         """Open what is opened late: these rows are about to be reset."""
 
     # -- forwarding ----------------------------------------------------------------------------------------------------
 
-    def _new_line(self) -> Line:
+    def new_line(self) -> Line:
+        """The way of a whole step through this layer and those that it wraps."""
         within: list[Any] = [layer for layer in self.layers[:-1] if layer is not self]
         if not all(type(layer.rows) is HookRows for layer in (self, *within)):  # some number rows themselves
             return Line(0, None, (), (), (False, False))
@@ -281,12 +282,12 @@ class VecEnvWrapper(VecEnv):
         """
         if not self._on_close_called and os.getpid() == self._owner:
             self._on_close_called = True  # even if the backend is closed already: it may have failed
-            interrupts = self._core.books.interrupts
+            interrupts = self.core.books.interrupts
             with interrupts:
                 interrupts.hold()  # nothing else would close what an interrupt leaves open here
                 self.on_close()
 
-    _close_at_exit = _close_layer
+    close_at_exit = _close_layer
 
     def render(self, mode: None = None) -> Any:
         """The rendering of the layer below."""
@@ -308,7 +309,7 @@ class VecEnvWrapper(VecEnv):
     @property
     def closed(self) -> bool:  # type: ignore[override]
         """Whether the backend is closed."""
-        return self._core.books.closed
+        return self.core.books.closed
 
     @property
     def layers(self) -> tuple[VecEnv, ...]:
@@ -354,7 +355,7 @@ class HookRows:
 
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Pass a request for resets down."""
-        self._wrapper()._before_reset(env_ids, seeds)
+        self._wrapper().before_reset(env_ids, seeds)
         self._inner.reset(env_ids, seeds, options)
 
     def receive(self, count: int, timeout: float | None) -> StepResult:

@@ -294,11 +294,11 @@ def _take_settings(
     env: VecEnv, autoreset: Autoreset | AutoresetMode | str | None, masked_resets: bool | None, seed: int | None
 ) -> None:
     """Apply ``wrap``'s settings to a vecwrap environment; refuse those that would be ignored."""
-    refuse_other_mode(repr(env), env._core.autoreset, autoreset)
+    refuse_other_mode(repr(env), env.core.autoreset, autoreset)
     if masked_resets is not None:
         raise PlanError(f"wrap: {env!r} supports masked resets, got masked_resets={masked_resets}; leave it out")
     if seed is not None:
-        env._face.pending.seed = seed
+        env.face.pending.seed = seed
 
 
 def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEnv:
@@ -316,7 +316,7 @@ def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEn
         if checked.pipeline.render_mode == "human":
             env = Viewer(env)
         for part in env.layers:
-            part.pipeline, part._plan = checked.pipeline, shown
+            part.pipeline, part.plan = checked.pipeline, shown
             if hasattr(part, "on_pipeline"):
                 part.on_pipeline(checked.pipeline)
         stats = named if stats is None else stats

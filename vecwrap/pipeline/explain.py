@@ -87,7 +87,7 @@ def _stacks_already(env: Any) -> str:
             return type(env).__name__
         env = env.env
     if isinstance(env, VecEnv):
-        env = next(iter(env._core.runner.engines()), env)
+        env = next(iter(env.core.runner.engines()), env)
     name, config = type(env).__name__, getattr(env, "config", None)  # EnvPool's
     stacked = config.get("stack_num") if isinstance(config, Mapping) else getattr(env, "stack_num", None)
     if name == "AtariVectorEnv":  # it does not expose its stack_num
@@ -154,7 +154,7 @@ class OneForAll(Runner):
         self.engine = self._one.runner.engine  # one that cannot send frames refuses
 
     def start(self, factories: Sequence[Factory]) -> Description:
-        made: Description = self._one._core.description
+        made: Description = self._one.core.description
         return dataclasses.replace(made, metadata=dict(self._one.metadata))
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:

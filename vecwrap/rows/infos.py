@@ -162,20 +162,24 @@ def row_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
     >>> row_of(columns([{"lives": 3, "at": {"x": 1}}, {"lives": 2}]), 0)
     {'lives': 3, 'at': {'x': 1}}
     """
-    masks = {f"_{key}" for key in infos}
     out = {}
     for key, column in infos.items():
         mask = infos.get(f"_{key}")
-        if mask is not None and not (isinstance(mask, np.ndarray) and mask.dtype.kind == "b" and mask.ndim == 1):
+        if mask is not None and not (type(mask) is np.ndarray and mask.dtype == np.bool_ and mask.ndim == 1):
             mask = None  # the environment's own key, which has taken the mask's place
-        if mask is None and key in masks:
+        if mask is None and str(key)[:1] == "_" and str(key)[1:] in infos:
             continue
         if mask is None or mask[i]:
             out[key] = _value(column, i)
     return out
 
 
+_ITEMS = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_))  # whose values are Python's own
+
+
 def _value(column: Any, i: int) -> Any:
+    if type(column) is np.ndarray and column.ndim == 1 and column.dtype in _ITEMS:
+        return column.item(i)
     if isinstance(column, dict):
         return row_of(column, i)
     if isinstance(column, tuple):  # a batch of a Tuple space

@@ -56,7 +56,8 @@ class Normalizing:
         for name, half in self._halves.items():
             half.load(state[name] if name else state)
 
-    def _normalizers(self) -> tuple[Any, ...]:
+    def normalizers(self) -> tuple[Any, ...]:
+        """The halves of this layer."""
         return tuple(self._halves.values())
 
 
@@ -68,8 +69,8 @@ class _Half:
             if math.isnan(value) or value <= 0:
                 raise PlanError(f"{layer}: {name}: expected a number above 0, got {value}")
         self._layer = layer
-        self._clip = clip
-        self._epsilon = epsilon
+        self.clip = clip
+        self.epsilon = epsilon
         self._borrowed = False  # whether the statistics are another layer's, which a load must not change
         self._begun = self._has_shown = False
 
@@ -161,7 +162,7 @@ class ObservationNormalizer(_Half):
         """Undo ``normalize``, except for clipping and rounding: what it normalised is returned in float64."""
         given, statistics = self._checked(observations), self.statistics.items()
         return members.with_new(
-            given, {key: members.of(given, key) * one.scale(self._epsilon) + one.mean for key, one in statistics}
+            given, {key: members.of(given, key) * one.scale(self.epsilon) + one.mean for key, one in statistics}
         )
 
     def _checked(self, observations: Batch) -> Batch:
@@ -227,8 +228,8 @@ class ObservationNormalizer(_Half):
         for key, statistics in self.statistics.items():
             # An array even for a single observation without axes, which NumPy would turn into a scalar.
             out = np.asarray(np.subtract(members.of(observations, key), statistics.mean, dtype=np.float64))
-            out /= statistics.scale(self._epsilon)
-            new[key] = _clipped(out, self._clip).astype(np.float32)
+            out /= statistics.scale(self.epsilon)
+            new[key] = _clipped(out, self.clip).astype(np.float32)
         return members.with_new(observations, new)
 
 
@@ -244,7 +245,7 @@ class RewardNormalizer(_Half):
         if not 0 <= gamma <= 1:
             raise PlanError(f"{layer}: gamma: expected a number from 0 to 1, got {gamma}")
         super().__init__(layer, "clip_reward", clip, epsilon)
-        self._gamma = gamma
+        self.gamma = gamma
         self.statistics = RunningStatistics()
         self.returns = np.zeros(num_envs)
         self._original = np.zeros(num_envs)
@@ -258,7 +259,7 @@ class RewardNormalizer(_Half):
         self._summed = None
         if not (all_acted or acted.any()):
             return
-        discounted = returns * self._gamma + step.rewards
+        discounted = returns * self.gamma + step.rewards
         returns = discounted if all_acted else np.where(acted, discounted, returns)
         try:
             self._summed = returns, moments(returns if all_acted else returns[acted])
@@ -284,7 +285,7 @@ class RewardNormalizer(_Half):
 
     def unnormalize(self, rewards: Any) -> Array:
         """Undo ``normalize``, except for clipping; float64."""
-        return np.asarray(np.asarray(rewards) * self.statistics.scale(self._epsilon))
+        return np.asarray(np.asarray(rewards) * self.statistics.scale(self.epsilon))
 
     def original(self) -> FloatArray:
         """Return (n,) rewards as they last came in."""
@@ -323,8 +324,8 @@ class RewardNormalizer(_Half):
         self._begun, self._has_shown = fitting(state["begun"], False, "begun"), False
 
     def _normalised(self, rewards: Array) -> Array:
-        scaled = np.divide(rewards, self.statistics.scale(self._epsilon), dtype=np.float64)
-        return _clipped(np.asarray(scaled), self._clip)
+        scaled = np.divide(rewards, self.statistics.scale(self.epsilon), dtype=np.float64)
+        return _clipped(np.asarray(scaled), self.clip)
 
 
 def _clipped(values: Array, most: float) -> Array:

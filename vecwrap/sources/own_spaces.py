@@ -59,7 +59,7 @@ def seed_spaces(env: Env, seed: int) -> None:
 
 def space_states(env: Env) -> list[dict[str, Any] | None]:
     """Return the state of each generator of these spaces and their parts, None where nothing has been drawn yet."""
-    generators: list[Any] = [part._np_random for space in _all_spaces(env) for part in _parts(space)]
+    generators: list[Any] = [part._np_random for space in _all_spaces(env) for part in _parts(space)]  # noqa: SLF001
     return [None if generator is None else generator.bit_generator.state for generator in generators]
 
 
@@ -90,8 +90,8 @@ def _with_own_generators(space: Any, copies: dict[int, tuple[Space, Space]]) -> 
         if own != space:
             raise TypeError("a space without an == of its own would be another one than the others'")
         for part in _parts(own):
-            part._np_random = None  # type: ignore[assignment]
-    own._np_random = None
+            part._np_random = None  # type: ignore[assignment]  # noqa: SLF001
+    own._np_random = None  # noqa: SLF001
     copies[id(space)] = space, own
     return own
 

@@ -100,9 +100,9 @@ def _state_of(layer: Env) -> dict[str, Any]:
             state.update(_ale_state(layer.unwrapped))
         case _:
             state["attributes"] = _attributes(layer)
-    if not isinstance(layer, gymnasium.Wrapper) and layer._np_random is not None:
-        state["np_random"] = layer._np_random.bit_generator.state
-        state["np_random_seed"] = layer._np_random_seed
+    if not isinstance(layer, gymnasium.Wrapper) and layer._np_random is not None:  # noqa: SLF001
+        state["np_random"] = layer._np_random.bit_generator.state  # noqa: SLF001
+        state["np_random_seed"] = layer._np_random_seed  # noqa: SLF001
     return state
 
 
@@ -137,8 +137,8 @@ def _load(layer: Env, state: dict[str, Any]) -> None:
     _load_attributes(layer, state.get("attributes", {}))
     if "np_random" in state:
         layer.np_random.bit_generator.state = state["np_random"]
-        seed = state.get("np_random_seed", layer._np_random_seed)
-        layer._np_random_seed = seed if seed is None else operator.index(seed)
+        seed = state.get("np_random_seed", layer._np_random_seed)  # noqa: SLF001
+        layer._np_random_seed = seed if seed is None else operator.index(seed)  # noqa: SLF001
 
 
 def _ale_state(game: Any) -> dict[str, Any]:

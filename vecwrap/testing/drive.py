@@ -87,7 +87,7 @@ def play(env: VecEnv, steps: int, act: Callable[[], Any]) -> Iterator[tuple[Any,
         result = env.step(act())
         ended = result[2] | result[3]
         yield result
-        if ended.any() and env._core.autoreset in ON_REQUEST:
+        if ended.any() and env.core.autoreset in ON_REQUEST:
             yield of_reset(*env.reset(options={"reset_mask": ended}), env.num_envs)
 
 
@@ -224,7 +224,7 @@ def drive(
     (['terminations', 'truncations'], True)
     """
     env = lockstep.envs[0]
-    mode, num_envs = env._core.autoreset, env.num_envs
+    mode, num_envs = env.core.autoreset, env.num_envs
     rng = np.random.default_rng(seed)
     policy = Policy(env, seed)
     lockstep("reset", seed=seed)
@@ -309,7 +309,7 @@ def drive_rows(env: VecEnv, steps: int, seed: int = 0, *, ignore: Collection[str
 
 def arrivals(env: VecEnv, steps: int, seed: int, start: int = 0) -> Iterator[tuple[tuple[Any, ...], Collection[int]]]:
     """Yield what ``drive_rows`` receives, with the sub-environments that it is about."""
-    n, mode = env.num_envs, env._core.autoreset
+    n, mode = env.num_envs, env.core.autoreset
     policy = Policy(env, seed, start)
     acted = np.zeros(n, dtype=np.int64)
     over = np.zeros(n, dtype=np.bool_)  # ended, and not reset yet

@@ -73,8 +73,8 @@ class PairRows:
 
     def __init__(self, inner: VecEnv, num_rows: int) -> None:
         self._inner = inner.rows
-        self._numbering = inner._face.numbering
-        self._mode = mode = inner._core.autoreset
+        self._numbering = inner.face.numbering
+        self._mode = mode = inner.core.autoreset
         self._space = space = inner.single_action_space
         chooses = deepcopy(space)
         chooses.seed(0)

@@ -288,7 +288,7 @@ def _first_differences(expected: Iterable[_Row], got: Iterator[_Row]) -> dict[st
 
 def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
     """Play, and yield each sub-environment's rows with the number of its episode and step."""
-    n, mode = env.num_envs, env._core.autoreset
+    n, mode = env.num_envs, env.core.autoreset
     episode, step = np.ones(n, np.int64), np.full(n, -1)
     over = np.zeros(n, np.bool_)  # its next row opens an episode
     monitors = [layer for layer in env.layers if hasattr(layer, "stats_key")]

@@ -185,7 +185,7 @@ def _to_reset(env: Quota, dones: BoolArray) -> BoolArray:
     """Return which rows must be reset explicitly: none if they reset by themselves; none that may rest for good."""
     if env.metadata["autoreset_mode"] != AutoresetMode.DISABLED:
         return np.zeros_like(dones)
-    return dones & ~env.met if env._core.autoreset is Autoreset.EPISODIC else dones
+    return dones & ~env.met if env.core.autoreset is Autoreset.EPISODIC else dones
 
 
 @contextlib.contextmanager
@@ -195,7 +195,7 @@ def _unchanged(env: VecEnv, seed: Any) -> Iterator[None]:
     An evaluation with its own seed uses up the seed of ``build``, which is kept for the first reset afterwards.
     """
     before = [(layer, layer.training) for layer in env.layers]
-    pending, interrupts = env._face.pending, env._core.books.interrupts
+    pending, interrupts = env.face.pending, env.core.books.interrupts
     kept = pending.seed
     try:
         env.eval()

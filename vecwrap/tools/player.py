@@ -22,7 +22,7 @@ def look_on(layer: VecEnvWrapper) -> None:
 
     Its own masked resets show it again, however the playing ends.
     """
-    layer._face.shown = layer.env._face.shown
+    layer.face.shown = layer.env.face.shown
 
 
 class Player(VecEnvWrapper):

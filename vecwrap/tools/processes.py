@@ -49,7 +49,7 @@ class Measurer:
     def __init__(self, job: Callable[[Connection], None]) -> None:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, other_end = Pipe()
-        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
         self._process = subprocess.Popen(
             [sys.executable, *flags, "-c", _BOOTSTRAP, str(other_end.fileno()), str(os.getpid()), "vecwrap-tune"],
             stdin=subprocess.DEVNULL,

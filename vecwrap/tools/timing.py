@@ -99,7 +99,7 @@ class Stopwatch:
         return self._timed(part, function)
 
     def __enter__(self) -> Stopwatch:
-        self._env._core.books.watch(True)
+        self._env.core.books.watch(True)
         for thing, name, part in self._places:
             before = getattr(thing, name)
             setattr(thing, name, self._timed(part, before))
@@ -109,7 +109,7 @@ class Stopwatch:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._env._core.books.watch(False)
+        self._env.core.books.watch(False)
         self._pass_time()
         self._running.clear()
         while self._put_on:
@@ -146,7 +146,7 @@ class Stopwatch:
     def _all_places(self) -> Iterator[tuple[Any, str, Part]]:
         """Objects, names of their methods, and the parts that these belong to; inner parts first."""
         *layers, _ = self._env.layers
-        core = self._env._core
+        core = self._env.core
         yield from self._backend_places(core.runner, core.env_id)
         for layer in reversed(layers):
             part = Part(_name(layer), "layer", "in this process, around the vector")

@@ -98,7 +98,7 @@ class FrameStack(VecEnvWrapper):
         self._stacks = {key: _Stack(box, env.num_envs, k, axis, channels, padding) for key, box in stacked.items()}
         self._set_observation_space(members.replaced(space, {key: each.space for key, each in self._stacks.items()}))
         if None in self._stacks:
-            self._face.shown = _Shown(self._stacks[None])
+            self.face.shown = _Shown(self._stacks[None])
 
     def on_step(self, step: StepResult) -> None:
         """Stack terminal observations with the ended history, clear rows that open an episode, then append."""

@@ -253,27 +253,26 @@ class Monitor(VecEnvWrapper):
         self, step: StepResult, closed: BoolArray, lost: BoolArray, returns: FloatArray, lengths: IntArray
     ) -> None:
         """Report the games that ended, in infos and in the files."""
-        seconds = (time.perf_counter() - self._started[step.rows]).round(6)
+        now, m = time.perf_counter(), len(closed)
         reported = closed & ~lost
-        places = closed.nonzero()[0].tolist()
-        ends = {i: _info_of_end(step, self.info_keys, i) for i in places}
-        if np.count_nonzero(reported):
-            self._warn_of_another(step)
-            values: dict[str, Any] = {
-                "r": np.where(reported, returns, 0.0),
-                "l": np.where(reported, lengths, 0),
-                "t": np.where(reported, seconds, 0.0),
-            }
-            if self.info_keys:
-                values |= columns([ends[i] if told else {} for i, told in enumerate(reported.tolist())])
-            step.add_info(self.stats_key, values, reported)
-        for i in places:
-            episode = Episode(float(returns[i]), int(lengths[i]), float(seconds[i]), int(step.env_ids[i]))
+        scores, steps, seconds = np.zeros(m), np.zeros(m, np.int64), np.zeros(m)
+        ends: list[dict[str, Any]] = [{}] * m
+        for i in closed.nonzero()[0].tolist():
+            env_id = int(step.env_ids[i])
+            episode = Episode(float(returns[i]), int(lengths[i]), round(now - float(self._started[env_id]), 6), env_id)
+            end = _info_of_end(step, self.info_keys, i)
             if reported[i]:
+                scores[i], steps[i], seconds[i], ends[i] = episode.score, episode.length, episode.seconds, end
                 self.num_episodes += 1
                 self._keep_recent(episode)
             if self._files:
-                self._write(episode, bool(lost[i]), [_cell(ends[i].get(key, "")) for key in self.info_keys])
+                self._write(episode, bool(lost[i]), [_cell(end.get(key, "")) for key in self.info_keys])
+        if np.count_nonzero(reported):
+            self._warn_of_another(step)
+            values: dict[str, Any] = {"r": scores, "l": steps, "t": seconds}
+            if self.info_keys:
+                values |= columns(ends)
+            step.add_info(self.stats_key, values, reported)
 
     def _keep_recent(self, episode: Episode) -> None:
         self.recent.append(episode)
@@ -293,7 +292,8 @@ class Monitor(VecEnvWrapper):
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    def _before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
+    def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
+        """Open the files of a run that begins."""
         self._open()
 
     def _open(self) -> None:
@@ -301,7 +301,7 @@ class Monitor(VecEnvWrapper):
             return
         header = {
             "t_start": time.time(),
-            "env_id": self._core.env_id,
+            "env_id": self.core.env_id,
             "step_unit": "agent step",
             "frame_skip": self._frame_skip(),
             "pipeline": self._pipeline_hash,
@@ -334,10 +334,10 @@ class Monitor(VecEnvWrapper):
 
         None if unknown: an engine is not asked, because it may skip without declaring it, and its workers may die.
         """
-        if self._core.is_engine:
+        if self.core.is_engine:
             return None
         try:
-            (frames,) = self._core.calls.now("get_attr", [("frame_skip",)], [0])
+            (frames,) = self.core.calls.now("get_attr", [("frame_skip",)], [0])
         except VecwrapError:
             return 1
         return int(frames) if isinstance(frames, (int, np.integer)) else None

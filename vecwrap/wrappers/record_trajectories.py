@@ -112,7 +112,7 @@ class RecordTrajectories(VecEnvWrapper):
         self._seeds: list[int | None] = [None] * len(ids)
         self._given: list[int | None] = [None] * self.num_envs  # seeds of resets that are under way
         self._compress = compress
-        self._header: dict[str, Any] = {"env_id": self._core.env_id, "pipeline": None}
+        self._header: dict[str, Any] = {"env_id": self.core.env_id, "pipeline": None}
         self._made_folder = False
         self._failed = False
 
@@ -174,7 +174,7 @@ class RecordTrajectories(VecEnvWrapper):
         if self._failed:
             self._drop_running()
 
-    def _refuse_state(self, state: dict[str, Any]) -> None:
+    def refuse_layer_state(self, state: dict[str, Any]) -> None:
         """Refuse trajectories of other sub-environments, or longer ones."""
         parts, ids = state["trajectories"], list(self._ids)
         if state["envs"] != ids:
@@ -191,7 +191,8 @@ class RecordTrajectories(VecEnvWrapper):
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
+    def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
+        """Open the files of a run that begins."""
         self._make_folder()
         for i, seed in zip(env_ids.tolist(), seeds, strict=True):
             self._given[i] = seed
@@ -234,13 +235,13 @@ class RecordTrajectories(VecEnvWrapper):
         self._open[places] = True
         self._first_steps[places] = self._parts[places] = 0
         told = scheduled = None
-        if self._core.on_schedule:  # otherwise the environment itself reports this key, with its own meaning
+        if self.core.on_schedule:  # otherwise the environment itself reports this key, with its own meaning
             told, scheduled = step.infos.get("_episode_seed"), step.infos.get("episode_seed")
         for k, place in zip(np.flatnonzero(which).tolist(), places.tolist(), strict=True):
             i = int(step.env_ids[k])
             seed, self._given[i] = self._given[i], None
             # After a failed reset another seed was used; a schedule reports the one it used, if any.
-            if step.lost[k] or self._core.on_schedule:
+            if step.lost[k] or self.core.on_schedule:
                 seed = None
             self._seeds[place] = int(scheduled[k]) if told is not None and scheduled is not None and told[k] else seed
 

@@ -92,25 +92,25 @@ class SeedEachEpisode(VecEnvWrapper):
                 f"seed_each_episode: seeds: {seeds!r} cannot be sent to a sub-environment: {error}; create unpicklable "
                 "objects inside the function"
             ) from error
-        self._face.refuse_pending("follow")
-        self._core.follow(schedules)
+        self.face.refuse_pending("follow")
+        self.core.follow(schedules)
 
     def layer_state(self) -> dict[str, Any]:
         """Return each sub-environment's position in its schedule, and the state of its function."""
-        states = self._core.scheduled()
+        states = self.core.scheduled()
         return {key: [state[key] for state in states] for key in ("episodes", "remembered")}
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Restore the state that ``layer_state`` returned."""
         both = zip(state["episodes"], fitting_list(state["remembered"], self.num_envs, "remembered"), strict=True)
         states = [{"episodes": fitting(k, 0, "episodes"), "remembered": memory} for k, memory in both]
-        self._core.go_on_in_schedule(states)
+        self.core.go_on_in_schedule(states)
 
     def _rules(self, seeds: Any) -> list[Rule]:
         if isinstance(seeds, str):
             seeds = import_target(seeds, "seed_each_episode: seeds")
         if callable(seeds):
-            first = self._core.pending.start_index
+            first = self.core.pending.start_index
             return [Told(seeds, first + i) for i in range(self.num_envs)]
         entries = _entries(seeds)
         count, n = len(entries), self.num_envs

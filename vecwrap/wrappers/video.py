@@ -123,7 +123,7 @@ class Video(VecEnvWrapper):
             raise PlanError(f"video: fps: expected a number above 0 and below 1000, got {fps:g}")
         if not name or Path(name).name != name:
             raise PlanError(f'video: name: expected the prefix of file names, got "{name}"; set the folder with dir')
-        self._folder = VideoFolder(Path(dir).absolute(), name, fps, {"env_id": self._core.env_id, "pipeline": None})
+        self._folder = VideoFolder(Path(dir).absolute(), name, fps, {"env_id": self.core.env_id, "pipeline": None})
         by = one_of("video: by", by, ("episodes", "steps"))
         triggered = self._trigger(by, every, at, trigger)
         length = None if length is None else _at_least("length", length, 1)
@@ -184,10 +184,11 @@ class Video(VecEnvWrapper):
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
+    def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
+        """Open the files of a run that begins."""
         self._open()
         with self._surviving():
-            self._ask_for_frames(self._face.pending.resetting)  # with options of each row, more than ``env_ids``
+            self._ask_for_frames(self.face.pending.resetting)  # with options of each row, more than ``env_ids``
 
     def _open(self) -> None:
         if not self._opened:

@@ -136,7 +136,7 @@ class _MultiprocessingProcess(WorkerProcess):
 
     def _reap(self) -> None:
         if self._poll() is None:
-            self._process._popen.returncode = 0  # else it counts as running, and keeps its descriptors
+            self._process._popen.returncode = 0  # else it counts as running, and keeps its descriptors  # noqa: SLF001
         self._process.close()  # they go now, and not with the last reference to it
 
 
@@ -260,7 +260,7 @@ def worker_environment(variables: dict[str, str]) -> dict[str, str]:
 
 
 def _popen(worker_end: socket.socket, words: LastWords) -> subprocess.Popen[bytes]:
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
     # In a program without stdin, stdout and stderr it has the number of one of these, which is the worker's own.
     handle = fcntl.fcntl(worker_end, fcntl.F_DUPFD_CLOEXEC, 3)
     try:

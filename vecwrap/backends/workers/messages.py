@@ -167,7 +167,7 @@ def adopt(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
                 continue
         here.append((action, message, category, *where))
     warnings.filters[:0] = here  # type: ignore[index]
-    warnings._filters_mutated()  # type: ignore[attr-defined]
+    warnings._filters_mutated()  # type: ignore[attr-defined]  # noqa: SLF001
     return others
 
 

@@ -126,7 +126,7 @@ class Bell:
 
     def __init__(self, listens: int, rings: int) -> None:
         self.listens, self.rings = listens, rings
-        self._counts = hasattr(os, "eventfd")  # it counts by itself; in a pipe each ring is a byte
+        self.counts = hasattr(os, "eventfd")  # it counts by itself; in a pipe each ring is a byte
 
     @classmethod
     def create(cls) -> Bell:
@@ -142,7 +142,7 @@ class Bell:
     def ring(self, times: int = 1) -> None:
         """Wake the listener, which then sees everything written to shared memory before."""
         try:  # noqa: SIM105 -- `suppress` takes as long as the bell itself
-            os.write(self.rings, times.to_bytes(8, "little") if self._counts else bytes(times))
+            os.write(self.rings, times.to_bytes(8, "little") if self.counts else bytes(times))
         except BlockingIOError:  # full of rings already, so the listener will wake
             pass
 
@@ -150,7 +150,7 @@ class Bell:
         """Clear the bell; return how often it was rung."""
         times = 0
         with contextlib.suppress(BlockingIOError):
-            if self._counts:
+            if self.counts:
                 return int.from_bytes(os.read(self.listens, 8), "little")
             while data := os.read(self.listens, 4096):
                 times += len(data)
@@ -202,7 +202,7 @@ class Spinner:
         until, done = start + self.bound, False
         while not done:
             for lane in lanes:
-                if lane._counts[_DONE] != lane._asked:
+                if lane.counts[_DONE] != lane.asked_so_far:
                     break
             else:
                 done = True
@@ -244,7 +244,7 @@ class Lane:
 
     def __init__(self, words: Words, rows: Sequence[int]) -> None:
         self._words = words
-        self._counts = words.counts
+        self.counts = words.counts
         self._rows = list(rows)
         self.there = Bell.create()
         try:
@@ -254,18 +254,18 @@ class Lane:
             raise
         self.piped = False  # whether any answer taken last was sent as a message, which may say how to read the rest
         self._asked_for: deque[list[int]] = deque()
-        self._asked = self._done = self._heard = 0
+        self.asked_so_far = self._done = self._heard = 0
 
     def restart(self) -> None:
         """Start over with another process."""
         self._asked_for.clear()
-        self._counts[_ASKED] = self._counts[_DONE] = self._asked = self._done = self._heard = 0
+        self.counts[_ASKED] = self.counts[_DONE] = self.asked_so_far = self._done = self._heard = 0
         self.there.hush()
         self.back.hush()
 
     def ask(self, rows: list[int] | None, messages: int) -> None:
         """Request steps of these rows (None: all at once), after this many messages; each is answered separately."""
-        asked, entries, size = self._asked, self._words.entries, self._words.size
+        asked, entries, size = self.asked_so_far, self._words.entries, self._words.size
         if rows is None:
             entries[asked % size] = messages << 32 | WHOLE
             self._asked_for.append(self._rows)
@@ -275,7 +275,7 @@ class Lane:
                 entries[position % size] = messages << 32 | row + 1
                 self._asked_for.append([row])
             answers = len(rows)
-        self._asked = self._counts[_ASKED] = asked + answers
+        self.asked_so_far = self.counts[_ASKED] = asked + answers
         self.there.ring(answers)
 
     def hear(self) -> None:
@@ -287,13 +287,13 @@ class Lane:
         return self._num_done() != self._done
 
     def _num_done(self) -> int:
-        count: int = self._counts[_DONE] if ORDERED else self._heard
+        count: int = self.counts[_DONE] if ORDERED else self._heard
         return count
 
     @property
     def core(self) -> int:
         """The core that the worker was on for its last answer, as a hint; -1 if unknown."""
-        core: int = self._counts[_CORE]
+        core: int = self.counts[_CORE]
         return core
 
     @property
@@ -305,8 +305,8 @@ class Lane:
         """Return the rows that are done and in shared memory, and the number of answers; LookupError: no such count."""
         words, rows, answers = self._words, [], 0
         done = self._num_done()
-        if not self._done <= done <= self._asked:
-            raise LookupError(f"expected {self._done} to {self._asked} answers, got {done}")
+        if not self._done <= done <= self.asked_so_far:
+            raise LookupError(f"expected {self._done} to {self.asked_so_far} answers, got {done}")
         self.piped = False
         for position in range(self._done, done):
             group = self._asked_for.popleft()
@@ -322,7 +322,7 @@ class Lane:
         """Release the bells and the shared memory; may be called again."""
         self.there.close()
         self.back.close()
-        for words in ("_counts", "_words"):
+        for words in ("counts", "_words"):
             vars(self).pop(words, None)
 
 
@@ -333,7 +333,7 @@ class LaneOfWorker:
         self, words: Words, rows: Sequence[int], there: Bell, back: Bell, connection: Connection, *, spins: bool
     ) -> None:
         self._words = words
-        self._counts = words.counts
+        self.counts = words.counts
         self._rows = rows
         self._there, self._back = there, back
         self._done = self._seen = self._heard = 0
@@ -349,7 +349,7 @@ class LaneOfWorker:
         return self._has_seen()
 
     def _look(self) -> bool:
-        self._seen = self._counts[_ASKED] if ORDERED else self._heard
+        self._seen = self.counts[_ASKED] if ORDERED else self._heard
         return self._seen != self._done
 
     def _has_seen(self) -> bool:
@@ -384,6 +384,6 @@ class LaneOfWorker:
         words, done = self._words, self._done
         for position in range(done, done + count):
             words.piped[position % words.size] = piped
-        self._counts[_CORE] = current_core()
-        self._done = self._counts[_DONE] = done + count
+        self.counts[_CORE] = current_core()
+        self._done = self.counts[_DONE] = done + count
         self._back.ring(count)

@@ -152,6 +152,7 @@ class Worker:
             self.close()
             raise CouldNotMake(make_failure(init.env_ids[0], error)) from error
         self._init = init
+        self._of_engines = isinstance(self._sub_envs[0], EnginePart)
         first = descriptions[0]
         told = [(init.env_ids[0], first)]  # the first, and those that differ: all that the parent needs
         told += [
@@ -291,7 +292,7 @@ class Worker:
         failures: list[Failure] = []
         if self._not_there:
             rows = [row for row in rows if row not in self._not_there]
-        if isinstance(sub_envs[0], EnginePart) and len(rows) == len(sub_envs):
+        if self._of_engines and len(rows) == len(sub_envs):
             return self._step_engines()
         for row, action in zip(rows, self._slots.actions.get_all(rows), strict=True):
             try:

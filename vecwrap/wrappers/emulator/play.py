@@ -134,7 +134,7 @@ class Direct:
 
     def play(self, action: Any, ticks: int = 1, *, one_life: bool = False) -> Played:
         """As `ThroughStep.play`."""
-        ale, held = self._ale, self._game._action_set[action]
+        ale, held = self._ale, self._game._action_set[action]  # noqa: SLF001
         total, lost, lives = 0, False, self._ale.lives() if one_life else 0
         for tick in range(self._ticks_left(ticks)):
             total += ale.act(held)
@@ -150,9 +150,9 @@ class Direct:
             if isinstance(watcher, Tap):
                 watcher.record(float(total), terminated or truncated)
             else:
-                watcher._elapsed_steps += self._count
-                truncated = truncated or watcher._elapsed_steps >= watcher._max_episode_steps
-        return None, float(total), terminated or lost, truncated, self._game._get_info()
+                watcher._elapsed_steps += self._count  # noqa: SLF001
+                truncated = truncated or watcher._elapsed_steps >= watcher._max_episode_steps  # noqa: SLF001
+        return None, float(total), terminated or lost, truncated, self._game._get_info()  # noqa: SLF001
 
     def image(self) -> Image:
         """Pool the last two frames, or the only one, of the latest `play` or `reset`: (size, size) uint8, fresh."""
@@ -164,7 +164,7 @@ class Direct:
         """How many of these ticks the time limits allow; a step past the end is one tick, as through ``env.step``."""
         if not self._time_limits:
             return ticks
-        left: list[int] = [limit._max_episode_steps - limit._elapsed_steps for limit in self._time_limits]
+        left: list[int] = [limit._max_episode_steps - limit._elapsed_steps for limit in self._time_limits]  # noqa: SLF001
         return max(1, min(ticks, *left))
 
 

@@ -64,7 +64,7 @@ class GrowingFile:
 
         Nothing ever waits for this lock, and it ends with its process, however that ends.
         """
-        here = any(os.path.sameopenfile(self._raw.fileno(), file._raw.fileno()) for file in self._locked)
+        here = any(os.path.sameopenfile(self._raw.fileno(), file._raw.fileno()) for file in self._locked)  # noqa: SLF001
         taken = False
         try:
             fcntl.flock(self._raw, fcntl.LOCK_EX | fcntl.LOCK_NB)  # only if nobody has locked it
@@ -84,7 +84,7 @@ class GrowingFile:
         self._raw.close()
 
 
-os.register_at_fork(after_in_child=GrowingFile._locked.clear)
+os.register_at_fork(after_in_child=GrowingFile._locked.clear)  # noqa: SLF001
 
 
 def as_bytes(text: str) -> bytes:

@@ -113,7 +113,7 @@ class VideoFile:
             self._ffmpeg.wait()
             raise
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Leave the file to the parent of this fork: ffmpeg waits until nobody holds its input open."""
         self.closed = True
         self._pipe.close()
@@ -137,7 +137,7 @@ class VideoFile:
 
 def _leave_all() -> None:
     for file in list(_open):
-        file._leave()
+        file.leave()
 
 
 os.register_at_fork(after_in_child=_leave_all)

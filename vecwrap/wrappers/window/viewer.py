@@ -40,7 +40,7 @@ class Viewer(VecEnvWrapper):
         if env.render_mode != "rgb_array" or (modes is not None and "rgb_array" not in modes):
             raise PlanError(
                 'render_mode="human": '
-                + no_frames(str(self._core.env_id), f"{env.render_mode!r}, and render_modes {modes} in its metadata")
+                + no_frames(str(self.core.env_id), f"{env.render_mode!r}, and render_modes {modes} in its metadata")
             )
         load_cv2('render_mode="human"')
         refuse_without_display()
@@ -99,7 +99,7 @@ class Viewer(VecEnvWrapper):
             warnings.warn(message, RuntimeWarning, stacklevel=2)
             return
         if self._window is None:
-            self._window = Window(f"{self._core.env_id} n={self.num_envs} - vecwrap", picture)
+            self._window = Window(f"{self.core.env_id} n={self.num_envs} - vecwrap", picture)
         else:
             self._pace(len(step.env_ids))
             self._window.show(picture)
