@@ -131,6 +131,8 @@ class LocalRows:
         """
         if self._frames is not self._frames_set:
             self._set_frames(self._frames)
+        if self._of_engines:
+            return self._run_whole(self._leave(0, actions))
         own, came, k = self._slots.own_actions(actions), self._interrupts.came, 0
         try:
             for k, sub_env in enumerate(self._sub_envs.values()):  # how far it got
@@ -147,6 +149,9 @@ class LocalRows:
                 raise
         else:
             job = self._leave(k, actions)
+        return self._run_whole(job)
+
+    def _run_whole(self, job: _Job) -> bool:
         self._run(job, one=False)
         if job.failures:
             return False
@@ -192,7 +197,7 @@ class LocalRows:
     def _run(self, job: _Job, one: bool) -> None:
         if job.frames is not self._frames_set:
             self._set_frames(job.frames)
-        if self._of_engines and job.resets is None and self._is_whole(job):
+        if self._of_engines and job.resets is None and len(job.env_ids) == len(self._env_ids):
             self._step_engines(job, one)
             return
         sub_envs, resets, first, interrupts = self._sub_envs, job.resets, job.begun, self._interrupts
@@ -217,9 +222,6 @@ class LocalRows:
                     raise
             else:
                 job.done.append(i)
-
-    def _is_whole(self, job: _Job) -> bool:
-        return len(job.env_ids) == len(self._env_ids) and list(job.env_ids) == list(self._env_ids)
 
     def _step_engines(self, job: _Job, one: bool) -> None:
         """Step all rows, engine by engine: an engine may have a thousand of them."""

@@ -119,7 +119,6 @@ class Books:
     def keep_together(self, rows: int, name: str, why_no_masked_resets: str) -> None:
         """Have so many consecutive rows always step together, and be reset together if there is a reason for it."""
         self._together = rows, name, why_no_masked_resets
-        self.rule_out_line()
 
     def rule_out_line(self) -> None:
         """Have every step take the general path."""

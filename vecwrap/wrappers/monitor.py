@@ -212,11 +212,12 @@ class Monitor(VecEnvWrapper):
         put(self._lengths, state["lengths"], "lengths")
         put(self._running, state["running"], "running")
         put(self._started, time.perf_counter() - fitting(state["elapsed"], self._started, "elapsed"), "elapsed")
-        self.num_episodes = fitting(state["num_episodes"], 0, "num_episodes")
         for kept in (self.recent, self.return_queue, self.length_queue, self.time_queue):
             kept.clear()
         for episode in state["recent"]:
-            self._keep_recent(Episode(*map(fitting, episode, Episode(0.0, 0, 0.0, 0))))
+            one = Episode(*map(fitting, episode, Episode(0.0, 0, 0.0, 0)))
+            self._keep_recent([one.score], [one.length], [one.seconds], [one.env])
+        self.num_episodes = fitting(state["num_episodes"], 0, "num_episodes")
 
     def on_close(self) -> None:
         """Close the files."""
@@ -253,32 +254,34 @@ class Monitor(VecEnvWrapper):
         self, step: StepResult, closed: BoolArray, lost: BoolArray, returns: FloatArray, lengths: IntArray
     ) -> None:
         """Report the games that ended, in infos and in the files."""
-        now, m = time.perf_counter(), len(closed)
+        seconds = (time.perf_counter() - self._started[step.rows]).round(6)
         reported = closed & ~lost
-        scores, steps, seconds = np.zeros(m), np.zeros(m, np.int64), np.zeros(m)
-        ends: list[dict[str, Any]] = [{}] * m
-        for i in closed.nonzero()[0].tolist():
-            env_id = int(step.env_ids[i])
-            episode = Episode(float(returns[i]), int(lengths[i]), round(now - float(self._started[env_id]), 6), env_id)
-            end = _info_of_end(step, self.info_keys, i)
-            if reported[i]:
-                scores[i], steps[i], seconds[i], ends[i] = episode.score, episode.length, episode.seconds, end
-                self.num_episodes += 1
-                self._keep_recent(episode)
-            if self._files:
-                self._write(episode, bool(lost[i]), [_cell(end.get(key, "")) for key in self.info_keys])
         if np.count_nonzero(reported):
             self._warn_of_another(step)
-            values: dict[str, Any] = {"r": scores, "l": steps, "t": seconds}
+            values: dict[str, Any] = {
+                "r": np.where(reported, returns, 0.0),
+                "l": np.where(reported, lengths, 0),
+                "t": np.where(reported, seconds, 0.0),
+            }
             if self.info_keys:
-                values |= columns(ends)
+                told = enumerate(reported.tolist())
+                values |= columns([_info_of_end(step, self.info_keys, i) if own else {} for i, own in told])
             step.add_info(self.stats_key, values, reported)
+            self._keep_recent(*(column[reported].tolist() for column in (returns, lengths, seconds, step.env_ids)))
+        for i in closed.nonzero()[0].tolist() if self._files else ():
+            if self._files:  # until one of them can no longer be written
+                episode = Episode(float(returns[i]), int(lengths[i]), float(seconds[i]), int(step.env_ids[i]))
+                end = _info_of_end(step, self.info_keys, i)
+                self._write(episode, bool(lost[i]), [_cell(end.get(key, "")) for key in self.info_keys])
 
-    def _keep_recent(self, episode: Episode) -> None:
-        self.recent.append(episode)
-        self.return_queue.append(episode.score)
-        self.length_queue.append(episode.length)
-        self.time_queue.append(episode.seconds)
+    def _keep_recent(
+        self, scores: Sequence[float], lengths: Sequence[int], seconds: Sequence[float], env_ids: Sequence[int]
+    ) -> None:
+        self.num_episodes += len(scores)
+        self.recent.extend(map(Episode, scores, lengths, seconds, env_ids))
+        self.return_queue.extend(scores)
+        self.length_queue.extend(lengths)
+        self.time_queue.extend(seconds)
 
     def _warn_of_another(self, step: StepResult) -> None:
         if not self._warned and (self.stats_key in step.infos or self.stats_key in (step.final_infos or {})):
