@@ -144,20 +144,20 @@ def _throughput(env: Any) -> Throughput:
     return Throughput(steps(env.step, [np.zeros(N, dtype=np.int64)], 1), env.close)
 
 
-def _ours(name: str, batches: Batches, *layers: str) -> Contender:
+def _ours(name: str, batches: Batches, *wrappers: str) -> Contender:
     def start() -> ChainCost:
-        return ChainCost(*(_throughput(vecwrap.wrap(Still(batches), wrappers)) for wrappers in (layers, ())))
+        return ChainCost(*(_throughput(vecwrap.wrap(Still(batches), wrappers)) for wrappers in (wrappers, ())))
 
     return Contender(name, "ours", start)
 
 
-def _sb3(name: str, batches: Batches, layers: dict[str, tuple[Any, ...]], note: str = "") -> Contender:
+def _sb3(name: str, batches: Batches, wrappers: dict[str, tuple[Any, ...]], note: str = "") -> Contender:
     """Return a chain of its VecEnvWrappers, by name with their arguments."""
 
     def start() -> ChainCost:
         chained = still_for_sb3(batches)
-        for layer, arguments in layers.items():
-            chained = getattr(sb3_vec_env(), layer)(chained, *arguments)
+        for wrapper, arguments in wrappers.items():
+            chained = getattr(sb3_vec_env(), wrapper)(chained, *arguments)
         return ChainCost(_throughput(chained), _throughput(still_for_sb3(batches)))
 
     return Contender(name, "peer", start, note)

@@ -5,14 +5,14 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from vecwrap.cli.inspect import Row, RuleRow, backend_rows, layer_rows, rule_rows
+from vecwrap.cli.inspect import Row, RuleRow, backend_rows, rule_rows, wrapper_rows
 
-LAYERS = """# Layers
+WRAPPERS = """# Wrappers
 
 Generated from the name table and the signatures by `make docs`; edit the docstrings, not this page.
 
-A pipeline lists layers **from the inside out**. Layers that run in a *worker* wrap each sub-environment separately;
-layers that run in the *parent* wrap the vector, and come after them. A *preset* stands for several layers.
+A pipeline lists wrappers **from the inside out**. Wrappers that run in a *worker* wrap each sub-environment separately;
+wrappers that run in the *parent* wrap the vector, and come after them. A *preset* stands for several wrappers.
 `vecwrap list` prints the table in the terminal, `vecwrap list NAME` a section.
 
 """
@@ -139,7 +139,7 @@ While the workers step, this process only waits. With `parent_share` it steps th
 are then two processes, this one and a worker, instead of three.
 
 - **By default** this happens with `shmem`, given or chosen by `auto`, on more than one usable core, if the environment
-  is one that Gymnasium or ale-py ships, every layer around the sub-environments is Gymnasium's or vecwrap's, and
+  is one that Gymnasium or ale-py ships, every wrapper around the sub-environments is Gymnasium's or vecwrap's, and
   nothing asks for isolation: no `workers`, `envs_per_worker`, time limit, `on_failure="restart"` or `batch_size`.
 - **`parent_share=True`** also enables it for environments of your own; `workers` then does not include the parent. It
   is refused with a time limit, `on_failure="restart"` or `batch_size`, because nothing isolates rows in this process.
@@ -166,7 +166,7 @@ CHECKS = """# Checks
 Generated from the rules' docstrings by `make docs`; edit these, not this page.
 
 `vecwrap check` finds mistakes of order and use before anything is stepped. It makes one sub-environment where the
-backend would make it, inspects the spaces before and after each layer, and closes it again. Nothing is written.
+backend would make it, inspects the spaces before and after each wrapper, and closes it again. Nothing is written.
 
 ```
 $ vecwrap check cartpole.yaml
@@ -196,8 +196,8 @@ error  stream_differs  my_package:Maze n=2: env
 ```
 
 The first run is on `dummy`. The others are the same environment after a second reset, a second environment in the same
-process, and one in worker processes, whatever backend the pipeline names. If layers differ and the environment alone
-does not, the layer is named. `--steps` sets the number of agent steps in each run. In Python it is
+process, and one in worker processes, whatever backend the pipeline names. If wrappers differ and the environment alone
+does not, the wrapper is named. `--steps` sets the number of agent steps in each run. In Python it is
 [`vecwrap.testing.play_twice`](testing.md#your-environment).
 
 In Python, `vecwrap.check` takes whatever `build` takes, and an engine in the same way as `vecwrap.wrap`:
@@ -217,9 +217,9 @@ including in tests that turn warnings into errors.
 """
 
 
-def layers_page() -> str:
+def wrappers_page() -> str:
     """The text of wrappers.md."""
-    return LAYERS + _overview(layer_rows(), with_where=True) + _details(layer_rows())
+    return WRAPPERS + _overview(wrapper_rows(), with_where=True) + _details(wrapper_rows())
 
 
 def backends_page() -> str:
@@ -272,8 +272,8 @@ def _details(rows: list[Row]) -> str:
     text = ""
     for row in rows:
         text += f"\n## {row.name}\n\n{row.summary}\n"
-        if row.layers:
-            text += f"\nA preset; with its defaults it is `{row.layers}`.\n"
+        if row.wrappers:
+            text += f"\nA preset; with its defaults it is `{row.wrappers}`.\n"
         if row.details:
             text += f"\n{_markdown(row.details)}\n"
         if row.at_end:
@@ -287,7 +287,7 @@ def _details(rows: list[Row]) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "wrappers.md": layers_page,
+    "wrappers.md": wrappers_page,
     "backends.md": backends_page,
     "checks.md": checks_page,
 }

@@ -1,4 +1,4 @@
-"""What each call brought, taken apart into events: for layers whose rows depend on each other, such as statistics."""
+"""What each call brought, taken apart into events: for wrappers whose rows depend on each other, such as statistics."""
 
 from hypothesis import strategies as st
 
@@ -64,8 +64,8 @@ def check_each_alone(env, alone, played, same=assert_same):
     """Compare every event with what each environment does on its own, wrapped by itself; gives the number of ends.
 
     Args:
-        env: the vector environment with the layer, closed afterwards.
-        alone: for each sub-environment what makes it with a layer of its own (law 5: per-environment = vectorised).
+        env: the vector environment with the wrapper, closed afterwards.
+        alone: for each sub-environment what makes it with a wrapper of its own (law 5: per-environment = vectorised).
         played: the operations.
         same: compares two observations, or a reward with a reward.
     """

@@ -173,7 +173,7 @@ class RaisesLater(Right):
         return super().reset(seed=seed)
 
 
-class LayerOfTheClock(gymnasium.Wrapper):
+class WrapperOfTheClock(gymnasium.Wrapper):
     def step(self, action):
         observation, _, *rest = self.env.step(action)
         return observation, time.perf_counter(), *rest

@@ -1,4 +1,4 @@
-"""Prints how large the package is and how it is layered: lines, code, files, circles, floors.
+"""Prints how large the package is and how it is wrappered: lines, code, files, circles, floors.
 
     python tests/house.py
 

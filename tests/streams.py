@@ -151,8 +151,8 @@ class Event:
         kind: ``"reset"`` or ``"step"``.
         observation: what the reset or step itself gave: of the last step of an episode the terminal observation.
         info: the info that came with that observation.
-        infos: this row of all infos of the call, with what layers added; empty for a reset within a step, whose row is
-            that of the step.
+        infos: this row of all infos of the call, with what wrappers added; empty for a reset within a step, whose row
+            is that of the step.
     """
 
     kind: str

@@ -165,11 +165,11 @@ def test_masks_that_are_missing_or_of_the_wrong_form_are_errors():
 
 
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
-@pytest.mark.parametrize("layer", ["framestack:2", {"extract_obs": "at"}, {"normalize_obs": {"keys": ["at"]}}])
+@pytest.mark.parametrize("wrapper", ["framestack:2", {"extract_obs": "at"}, {"normalize_obs": {"keys": ["at"]}}])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_mask_among_the_observations_is_the_environments_own_whatever_layers_make_of_it(layer, mode, backend):
+def test_a_mask_among_the_observations_is_the_environments_own_whatever_wrappers_make_of_it(wrapper, mode, backend):
     makers = [functools.partial(Steps, "member")] * 2
-    with vecwrap.build(makers, wrappers=[layer], backend=backend, autoreset=mode) as env:
+    with vecwrap.build(makers, wrappers=[wrapper], backend=backend, autoreset=mode) as env:
         reached = vecwrap.evaluate(env, lambda observations, action_masks: action_masks.argmax(axis=1), 7, seed=1)
     assert best(reached.returns, reached.lengths)
 

@@ -1,4 +1,4 @@
-"""Atari's layers one by one, put together again: the same stream as ``atari``, and as Stable-Baselines3's wrappers."""
+"""Atari's wrappers one by one, put together again: the same stream as ``atari``, and as Stable-Baselines3's."""
 
 import ale_py
 import gymnasium
@@ -18,9 +18,9 @@ PIECES = [
 GAMES = ("Pong", "Breakout", "SpaceInvaders")
 
 
-def built(game, *layers, n=1, **keywords):
+def built(game, *wrappers, n=1, **keywords):
     keywords["env_kwargs"] = {"max_episode_steps": 130}
-    return vecwrap.build(f"{game}NoFrameskip-v4", n, [*layers, "monitor"], **keywords)
+    return vecwrap.build(f"{game}NoFrameskip-v4", n, [*wrappers, "monitor"], **keywords)
 
 
 @pytest.mark.parametrize("game", GAMES)
@@ -93,7 +93,7 @@ def test_an_id_that_skips_and_sticks_by_itself_is_made_so_that_the_pieces_do_it(
 
 def test_what_refuses_two_kinds_of_sticky_actions_says_what_works():
     line = "PongNoFrameskip-v4 n=1 backend=dummy"
-    with pytest.raises(vecwrap.VecwrapError, match=r"repeat_action_probability=0 \(in the layer atari if there"):
+    with pytest.raises(vecwrap.VecwrapError, match=r"repeat_action_probability=0 \(in the wrapper atari if there"):
         vecwrap.build(f"{line} | atari:machado | sticky_actions:0.3")
     with pytest.raises(vecwrap.VecwrapError, match="Give it to atari instead: (atari:repeat_action_probability=0)[.]$"):
         vecwrap.build(f"{line} env_kwargs.repeat_action_probability=0 | atari:machado | sticky_actions:0.3")
@@ -101,11 +101,11 @@ def test_what_refuses_two_kinds_of_sticky_actions_says_what_works():
 
 
 def test_pieces_go_on_from_a_state_as_if_they_had_never_stopped(tmp_path):
-    layers = ["noop_reset", "sticky_actions:0.3", *PIECES[1:]]
+    wrappers = ["noop_reset", "sticky_actions:0.3", *PIECES[1:]]
     actions = np.random.default_rng(5).integers(4, size=(70, 2))
     with (
-        built("Breakout", *layers, n=2, backend="dummy") as env,
-        built("Breakout", *layers, n=2, backend="dummy") as other,
+        built("Breakout", *wrappers, n=2, backend="dummy") as env,
+        built("Breakout", *wrappers, n=2, backend="dummy") as other,
     ):
         env.reset(seed=4)
         for action in actions[:35]:
@@ -132,19 +132,19 @@ class Shorten(gymnasium.Wrapper):
 
 
 @pytest.mark.parametrize(
-    ("mode", "layers"),
+    ("mode", "wrappers"),
     [
         *((mode, ["atari"]) for mode in ("same_step", "next_step", "disabled", "episodic")),
-        *(("next_step", layers) for layers in (PIECES, ["atari:machado,terminal_on_life_loss=true"])),
+        *(("next_step", wrappers) for wrappers in (PIECES, ["atari:machado,terminal_on_life_loss=true"])),
     ],
 )
-def test_the_same_games_are_reported_whichever_wrapper_ends_them_also_in_the_reset_after_a_lost_life(mode, layers):
+def test_the_same_games_are_reported_whichever_wrapper_ends_them_also_in_the_reset_after_a_lost_life(mode, wrappers):
     actions = np.random.default_rng(3).integers(4, size=(150, 2))
     told, in_resets = [], 0
     for kwargs, limit in (({"max_episode_steps": 130}, []), ({}, ["time_limit:130"]), ({}, [Shorten])):
         stream = []
         with vecwrap.build(
-            "BreakoutNoFrameskip-v4", 2, [*limit, *layers, "monitor"],
+            "BreakoutNoFrameskip-v4", 2, [*limit, *wrappers, "monitor"],
             env_kwargs=kwargs, backend="dummy", autoreset=mode, seed=3,
         ) as env:  # fmt: skip
             env.reset()

@@ -59,7 +59,7 @@ def test_the_stream_and_the_hash_are_those_of_any_backend():
 def test_the_table_goes_by_the_module_of_the_environment(name, cost):
     assert auto.step_cost(gymnasium.spec(name).entry_point, 0) == cost
     if cost is not None:
-        assert auto.step_cost(gymnasium.spec(name).entry_point, 2) == cost + 2 * auto.LAYER_COST
+        assert auto.step_cost(gymnasium.spec(name).entry_point, 2) == cost + 2 * auto.WRAPPER_COST
 
 
 def test_of_several_the_dearest_counts_and_one_that_is_not_known_is_dear():

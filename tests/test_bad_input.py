@@ -66,7 +66,7 @@ def message_of(kind: type[VecwrapError], *args: Any, **kwargs: Any) -> str:
     ("args", "kwargs", "message"),
     [
         (("CartPol-v1",), {}, 'env "CartPol-v1": unknown environment. Did you mean "CartPole-v1"?'),
-        (("CartPole-v1", 2, ["framestak"]), {}, 'wrappers[0] "framestak": unknown layer. Did you mean "framestack"?'),
+        (("CartPole-v1", 2, ["framestak"]), {}, 'wrappers[0] "framestak": unknown wrapper. Did you mean "framestack"?'),
         (("CartPole-v1", 2), {"backend": "shmen"}, 'backend "shmen": unknown backend. Did you mean "shmem"?'),
         (
             ("CartPole-v1", 2, ["framestack:k=4,pading=first"]),
@@ -106,7 +106,7 @@ def test_an_environment_that_was_made_is_told_what_to_give_instead() -> None:
         )
         assert message_of(SpecError, env).endswith(remedy)
         assert message_of(SpecError, [env, env]).endswith(remedy)
-        assert message_of(SpecError, vector).endswith(" vecwrap.wrap puts layers around a vector environment.")
+        assert message_of(SpecError, vector).endswith(" vecwrap.wrap puts wrappers around a vector environment.")
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_an_array_is_no_whole_number(name: str, value: Any) -> None:
         ("env: CartPole-v1\nn: 2\nwrappers:\n  - atari\nn: 3\n",
          'pong.yaml:5: the key "n" stands here for the second time; the first is in line 2.'),
         ("env: CartPole-v1\nwrappers:\n  - time_limit: 9\n  - framestak: 4\n",
-         'pong.yaml:4: wrappers[1] "framestak": unknown layer. Did you mean "framestack"?'),
+         'pong.yaml:4: wrappers[1] "framestak": unknown wrapper. Did you mean "framestack"?'),
         ("env: CartPole-v1\nwrappers:\n  - framestack:\n      k: four\n",
          'pong.yaml:4: wrappers[0] "framestack", argument k: expected int, got "four".'),
         ("env: CartPole-v1\nwrappers: [framestack: 4\n",
@@ -228,7 +228,7 @@ def test_a_factory_that_cannot_be_pickled_names_the_captured_variable(backend: s
     vecwrap.build(make, 2, backend="dummy").close()
 
 
-def test_a_layer_that_cannot_be_pickled_names_the_captured_variable() -> None:
+def test_a_wrapper_that_cannot_be_pickled_names_the_captured_variable() -> None:
     connection = threading.Lock()
     text = message_of(PlanError, Plain, 2, [lambda env: connection and env])
     assert text.startswith('wrappers[0] "lambda": ')
@@ -307,15 +307,15 @@ class Doubled(vecwrap.VecEnvWrapper):
 
 
 @pytest.mark.parametrize("name", ["reset", "step", "step_wait", "recv"])
-def test_a_layer_that_overrides_what_the_outermost_alone_is_asked_is_refused(name: str) -> None:
-    """As one written for other libraries: it would do nothing as soon as another layer stands around it."""
-    message = rf"^Mine\.{name}: expected a layer to override on_actions and on_step, which see .* only$"
+def test_a_wrapper_that_overrides_what_the_outermost_alone_is_asked_is_refused(name: str) -> None:
+    """As one written for other libraries: it would do nothing as soon as another wrapper stands around it."""
+    message = rf"^Mine\.{name}: expected a wrapper to override on_actions and on_step, which see .* only$"
     with pytest.raises(TypeError, match=message):
         type("Mine", (vecwrap.VecEnvWrapper,), {name: lambda self, *arguments, **keywords: None})
 
 
 @pytest.mark.parametrize("name", ["actions", "observations", "rewards"])
-def test_a_layer_with_the_hooks_of_gymnasiums_is_refused(name: str) -> None:
+def test_a_wrapper_with_the_hooks_of_gymnasiums_is_refused(name: str) -> None:
     message = rf"^Mine\.{name}, as Gymnasium calls it: expected on_\w+\("
     with pytest.raises(TypeError, match=message):
         type("Mine", (vecwrap.VecEnvWrapper,), {name: lambda self, values: values})
@@ -342,7 +342,7 @@ class TwoActions(Plain):
     action_space = gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(3), "b": gymnasium.spaces.Discrete(3)})
 
 
-def test_a_member_of_wrong_form_that_a_layer_puts_into_the_actions() -> None:
+def test_a_member_of_wrong_form_that_a_wrapper_puts_into_the_actions() -> None:
     with vecwrap.build(TwoActions, 2, wrappers=[ReplacesAMember], backend="dummy") as env:
         env.reset(seed=1)
         with pytest.raises(VecwrapError, match=r"ReplacesAMember.on_actions\['b'\]: expected dtype int64"):
@@ -351,14 +351,14 @@ def test_a_member_of_wrong_form_that_a_layer_puts_into_the_actions() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("layer", "action", "message"),
+    ("wrapper", "action", "message"),
     [
         (Doubled, 1, r"Doubled.on_actions: expected shape \(2,\), .* got shape \(4,\)"),
         (Floats, 1.5, r"Floats.on_actions: expected dtype int64 for Discrete\(3\), got float64"),
     ],
 )
-def test_actions_that_a_layer_brings_into_a_wrong_form(backend: str, layer: Any, action: Any, message: str) -> None:
-    with vecwrap.build(Plain, 2, wrappers=[layer], backend=backend) as env:
+def test_actions_that_a_wrapper_brings_into_a_wrong_form(backend: str, wrapper: Any, action: Any, message: str) -> None:
+    with vecwrap.build(Plain, 2, wrappers=[wrapper], backend=backend) as env:
         env.reset(seed=1)
         with pytest.raises(VecwrapError, match=message):
             env.step([action, action])

@@ -159,7 +159,7 @@ def test_a_built_environment_gives_its_pipeline_back() -> None:
         "keys": None,
     }
     assert Hears.heard == [env.pipeline.hash]
-    assert all(layer.pipeline is env.pipeline for layer in env.layers)
+    assert all(wrapper.pipeline is env.pipeline for wrapper in env.chain)
     again = vecwrap.build(PipelineSpec.from_yaml(env.pipeline.to_yaml()))
     assert again.pipeline == env.pipeline
     assert repr(again) == repr(env)
@@ -168,12 +168,14 @@ def test_a_built_environment_gives_its_pipeline_back() -> None:
     assert env.spec.id == "BuildSmall-v0"  # Gymnasium's own stays
 
 
-def test_the_repr_names_environment_n_backend_workers_mode_and_layers() -> None:
+def test_the_repr_names_environment_n_backend_workers_mode_and_wrappers() -> None:
     with vecwrap.build("BuildSmall-v0", n=2, wrappers=["time_limit:9", "framestack:2"], workers=1) as env:
-        assert repr(env) == ("<VecEnv BuildSmall-v0, n=2, shmem, 1 worker, same_step, layers time_limit > framestack>")
+        assert repr(env) == (
+            "<VecEnv BuildSmall-v0, n=2, shmem, 1 worker, same_step, wrappers time_limit > framestack>"
+        )
 
 
-def test_layers_of_sub_environments_run_in_the_workers_and_count_as_layers_there() -> None:
+def test_wrappers_of_sub_environments_run_in_the_workers_and_count_as_wrappers_there() -> None:
     wraps: list[Any] = [lambda env: gymnasium.wrappers.TimeLimit(env, 2), "framestack:2"]
     with vecwrap.build("BuildSmall-v0", n=2, wrappers=wraps, workers=2) as env:
         env.reset(seed=1)
@@ -191,7 +193,7 @@ def test_layers_of_sub_environments_run_in_the_workers_and_count_as_layers_there
         ([vars], 'wrappers[0] "builtins:vars": expected a gymnasium.Env from it, got dict.'),
     ],
 )
-def test_a_layer_that_fails_leaves_nothing_open(backend: str, wrappers: list[Any], message: str) -> None:
+def test_a_wrapper_that_fails_leaves_nothing_open(backend: str, wrappers: list[Any], message: str) -> None:
     before = Holdings.now()
     with pytest.raises(PlanError) as error:
         vecwrap.build("BuildSmall-v0", n=2, wrappers=wrappers, backend=backend)

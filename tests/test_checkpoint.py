@@ -163,12 +163,12 @@ def test_going_on_after_a_load_equals_never_having_stopped(tmp_path, backend, mo
         assert run(env, actions[60:]) == expected
 
 
-@pytest.mark.parametrize("layers", [(), (TwoLives,)], ids=["", "lives"])
+@pytest.mark.parametrize("wrappers", [(), (TwoLives,)], ids=["", "lives"])
 @pytest.mark.parametrize("seeds", [None, [(k, {"level": k}) for k in range(5)]], ids=["", "scheduled"])
 @pytest.mark.parametrize("backend", [DummyBackend, SubprocessBackend, ShmemBackend])
-def test_what_needs_options_is_loaded_with_those_of_its_last_reset(tmp_path, backend, seeds, layers):
+def test_what_needs_options_is_loaded_with_those_of_its_last_reset(tmp_path, backend, seeds, wrappers):
     def make(backend):
-        env = backend([SubEnvFactory(Level, layers)] * 3, autoreset="disabled")
+        env = backend([SubEnvFactory(Level, wrappers)] * 3, autoreset="disabled")
         return env if seeds is None else SeedEachEpisode(env, seeds)
 
     def step(env):
@@ -563,7 +563,7 @@ def test_a_state_saved_without_restarts_is_gone_on_from_with_them_and_the_other_
         assert restarting.health().restarts.tolist() == [0, 0, 0]
 
 
-def test_where_sub_environments_offer_no_state_the_layers_go_on_and_a_reset_is_needed():
+def test_where_sub_environments_offer_no_state_the_wrappers_go_on_and_a_reset_is_needed():
     def cartpole():
         return gymnasium.make("CartPole-v1")
 
@@ -588,11 +588,11 @@ def test_where_sub_environments_offer_no_state_the_layers_go_on_and_a_reset_is_n
         ),
         (
             lambda: FrameStack(DummyBackend([Walk] * 3), 3),
-            r"layers: the state is of 2 \(FrameStack, Monitor\), this environment has 1",
+            r"wrappers: the state is of 2 \(FrameStack, Monitor\), this environment has 1",
         ),
         (
             lambda: FrameStack(Monitor(DummyBackend([Walk] * 3)), 3),
-            r'layers\[0\]: the state is of "FrameStack", this environment has "Monitor"',
+            r'wrappers\[0\]: the state is of "FrameStack", this environment has "Monitor"',
         ),
         (lambda: Monitor(FrameStack(DummyBackend([Walk] * 2), 3)), "n: the state is of 3, this environment has 2"),
         (
@@ -613,7 +613,7 @@ def test_a_state_of_another_format_is_refused():
     with DummyBackend([Walk]) as env:
         env.reset()
         with pytest.raises(CheckpointError, match="expected a state of format 1, got 2"):
-            env.load_state_dict({**env.state_dict(), "format": 2})
+            env.load_state_dict({**env.state_dict(), "format": 1})
 
 
 def square(items):
@@ -818,7 +818,7 @@ def test_the_seed_of_an_environment_is_told_after_a_load(tmp_path):
         assert other.np_random_seed == (7, 8)
 
 
-def test_layers_are_as_they_were_where_one_of_them_refuses_its_state(tmp_path):
+def test_wrappers_are_as_they_were_where_one_of_them_refuses_its_state(tmp_path):
     """Here a folder that no file can be made in."""
     with NormalizeObs(Monitor(DummyBackend([Walk] * 2))) as env:
         env.reset(seed=1)
@@ -844,18 +844,18 @@ MUTILATED = {
 
 @pytest.mark.parametrize("put", [[np.zeros((7, 7, 7))], [np.array(["a", "b"])], []], ids=["shape", "kind", "missing"])
 @pytest.mark.parametrize("name", MUTILATED)
-def test_a_mutilated_state_is_refused_with_the_layers_name_and_leaves_the_layer_as_it_was(name, put):
+def test_a_mutilated_state_is_refused_with_the_wrappers_name_and_leaves_the_wrapper_as_it_was(name, put):
     wrap, entry = MUTILATED[name]
     with wrap(DummyBackend([Walk] * 2)) as env:
         env.reset(seed=1)
         env.step([0, 0])
         before, state = env.state_dict(), env.state_dict()
-        del state["layers"][0][entry]
+        del state["wrappers"][0][entry]
         if put:
-            state["layers"][0][entry] = put[0]
+            state["wrappers"][0][entry] = put[0]
         with pytest.raises(CheckpointError, match=f"(?i){name.replace('_', '_?')}: expected"):
             env.load_state_dict(state)
-        (before,), (after,) = before["layers"], env.state_dict()["layers"]
+        (before,), (after,) = before["wrappers"], env.state_dict()["wrappers"]
         assert_same({**before, "elapsed": 0}, {**after, "elapsed": 0})  # a clock's
 
 

@@ -255,8 +255,8 @@ def test_what_a_terminal_would_obey_does_not_reach_it_from_a_strangers_file(here
 
 
 def test_nor_does_it_from_the_name_of_a_folder(here, capsys):
-    layer = {"monitor": {"dir": "runs/\x1b[31mEVIL"}}
-    Path("strange.json").write_text(json.dumps({"env": "CartPole-v1", "n": 1, "wrappers": [layer]}))
+    wrapper = {"monitor": {"dir": "runs/\x1b[31mEVIL"}}
+    Path("strange.json").write_text(json.dumps({"env": "CartPole-v1", "n": 1, "wrappers": [wrapper]}))
     assert main(["run", "strange.json", "--steps", "4"]) == 0
     said = capsys.readouterr().out
     assert "\x1b" not in said

@@ -101,13 +101,13 @@ def test_a_space_that_derives_from_gymnasiums_is_batched_as_that(make, kind):
     assert_same(played(make(own), actions), played(make(gymnasiums), actions))
 
 
-@pytest.mark.parametrize("layer", ["framestack:2", "scale_obs", "dtype:float64", "flatten", "record_trajectories"])
-def test_layers_for_a_space_serve_those_that_derive_from_it(layer, tmp_path, monkeypatch):
+@pytest.mark.parametrize("wrapper", ["framestack:2", "scale_obs", "dtype:float64", "flatten", "record_trajectories"])
+def test_wrappers_for_a_space_serve_those_that_derive_from_it(wrapper, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     own, gymnasiums = PAIRS["box"]
     actions = actions_of(gymnasiums)
-    expected = played(vecwraps(gymnasiums, wrappers=[layer]), actions)
-    assert_same(played(vecwraps(own, wrappers=[layer]), actions), expected)
+    expected = played(vecwraps(gymnasiums, wrappers=[wrapper]), actions)
+    assert_same(played(vecwraps(own, wrappers=[wrapper]), actions), expected)
 
 
 @pytest.mark.parametrize("kind", ARRAYS)

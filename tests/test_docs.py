@@ -150,10 +150,10 @@ def test_every_page_is_in_the_index():
         assert page.name == "index.md" or f"({page.name})" in index
 
 
-def test_the_page_of_layers_says_what_stands_in_files(tmp_path):
+def test_the_page_of_wrappers_says_what_stands_in_files(tmp_path):
     folder = str(tmp_path)
-    layers = [{"monitor": {"dir": folder}}, {"record_trajectories": {"dir": folder}}]
-    with vecwrap.build("CartPole-v1", n=1, wrappers=layers, backend="dummy") as env:
+    wrappers = [{"monitor": {"dir": folder}}, {"record_trajectories": {"dir": folder}}]
+    with vecwrap.build("CartPole-v1", n=1, wrappers=wrappers, backend="dummy") as env:
         env.reset()
         env.step([0])
     (file,) = tmp_path.glob("*.npz")
@@ -162,11 +162,11 @@ def test_the_page_of_layers_says_what_stands_in_files(tmp_path):
     header, columns = (tmp_path / "monitor.csv").read_text(encoding="utf-8").splitlines()
     page = (ROOT / "docs" / "wrappers.md").read_text(encoding="utf-8")
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
-    for layer, words in [
+    for wrapper, words in [
         ("record_trajectories", names),
         ("monitor", {*json.loads(header[1:]), *columns.split(",")}),
     ]:
-        assert {word for word in words if not re.search(rf"\b{word}\b", sections[layer])} == set()
+        assert {word for word in words if not re.search(rf"\b{word}\b", sections[wrapper])} == set()
 
 
 @pytest.mark.parametrize("name", ["wrappers.md", "backends.md", "checks.md"])

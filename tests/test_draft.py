@@ -22,7 +22,7 @@ BASE: dict[str, Any] = {
         {"time_limit": {"max_episode_steps": 200}},
         {"framestack": {"k": 4, "padding": "first"}},
         {"monitor": {"dir": "runs"}},
-        {"my.layers:Scale": {"factor": 2.0, "bounds": {"low": 0, "high": 1}}},
+        {"my.chain:Scale": {"factor": 2.0, "bounds": {"low": 0, "high": 1}}},
         {"monitor": {"dir": "more"}},
     ],
     "eval": {"n": 1, "wrappers": {"framestack": {"padding": "zero"}}},
@@ -34,9 +34,9 @@ PLACES = [
     (("wrappers", 0, "time_limit", "max_episode_steps"), "wrappers.time_limit.max_episode_steps"),
     (("wrappers", 1, "framestack", "k"), "wrappers.framestack.k"),
     (("wrappers", 1, "framestack", "keys"), "wrappers.1.keys"), (("wrappers", 1, "framestack"), "wrappers.framestack"),
-    (("wrappers", 3, "my.layers:Scale", "factor"), "wrappers.Scale.factor"),
-    (("wrappers", 3, "my.layers:Scale", "bounds"), "wrappers.3.bounds"),
-    (("wrappers", 3, "my.layers:Scale", "bounds", "low"), "wrappers.Scale.bounds.low"),
+    (("wrappers", 3, "my.chain:Scale", "factor"), "wrappers.Scale.factor"),
+    (("wrappers", 3, "my.chain:Scale", "bounds"), "wrappers.3.bounds"),
+    (("wrappers", 3, "my.chain:Scale", "bounds", "low"), "wrappers.Scale.bounds.low"),
     (("wrappers", 4, "monitor", "dir"), "wrappers.4.dir"), (("wrappers", 4), "wrappers.4"),
     (("eval", "n"), "eval.n"), (("eval", "wrappers", "framestack", "padding"), "eval.wrappers.framestack.padding"),
     (("eval", "wrappers", "monitor", "dir"), "eval.wrappers.monitor.dir"), (("eval", "seed"), "eval.seed"),
@@ -68,14 +68,20 @@ def test_a_key_with_dots_replaces_what_stands_there_and_nothing_else(steps: tupl
     assert changed != PipelineSpec.from_dict(BASE)
 
 
-def test_a_layer_that_is_an_import_path_is_found_by_it_though_it_has_dots() -> None:
-    spec = PipelineSpec("CartPole-v1", n=1, wrappers=["gymnasium.wrappers:TimeLimit:9", "my_layers:Outer.In:k=1"])
+def test_a_wrapper_that_is_an_import_path_is_found_by_it_though_it_has_dots() -> None:
+    spec = PipelineSpec("CartPole-v1", n=1, wrappers=["gymnasium.wrappers:TimeLimit:9", "my_wrappers:Outer.In:k=1"])
     changed = spec.override(
-        **{"wrappers.gymnasium.wrappers:TimeLimit.max_episode_steps": 7, "wrappers.my_layers:Outer.In.k": 2}
+        **{"wrappers.gymnasium.wrappers:TimeLimit.max_episode_steps": 7, "wrappers.my_wrappers:Outer.In.k": 2}
     )
-    assert [str(layer) for layer in changed.wrappers] == ["gymnasium.wrappers:TimeLimit:7", "my_layers:Outer.In:k=2"]
-    whole = spec.override(**{"wrappers.my_layers:Outer.In": {"k": 3}})
-    assert [str(layer) for layer in whole.wrappers] == ["gymnasium.wrappers:TimeLimit:9", "my_layers:Outer.In:k=3"]
+    assert [str(wrapper) for wrapper in changed.wrappers] == [
+        "gymnasium.wrappers:TimeLimit:7",
+        "my_wrappers:Outer.In:k=2",
+    ]
+    whole = spec.override(**{"wrappers.my_wrappers:Outer.In": {"k": 3}})
+    assert [str(wrapper) for wrapper in whole.wrappers] == [
+        "gymnasium.wrappers:TimeLimit:9",
+        "my_wrappers:Outer.In:k=3",
+    ]
 
 
 @settings(max_examples=40, deadline=None)
@@ -118,19 +124,19 @@ def test_what_was_given_stays_as_it_was() -> None:
         ({"num_envs": 2}, "num_envs: unknown key. The number of sub-environments is called n."),
         ({"worker": 2}, 'worker: unknown key. Did you mean "workers"?'),
         ({"n.x": 2}, "n.x: n has no settings of its own; backend, env_kwargs, wrappers, eval have."),
-        ({"wrappers.framestak.k": 2}, 'wrappers.framestak: there is no such layer. Did you mean "framestack"?'),
+        ({"wrappers.framestak.k": 2}, 'wrappers.framestak: there is no such wrapper. Did you mean "framestack"?'),
         ({"wrappers.xyz.k": 2},
-         "wrappers.xyz: there is no such layer. They are time_limit, framestack, monitor, my.layers:Scale, monitor, "
+         "wrappers.xyz: there is no such wrapper. They are time_limit, framestack, monitor, my.chain:Scale, monitor, "
          "inner first."),
         ({"wrappers.monitor.dir": 2},
-         "wrappers.monitor: there are 2 layers of this name. Say which by its number: wrappers.2 or wrappers.4."),
-        ({"wrappers.9.dir": 2}, "wrappers.9: there are 5 layers, numbered from 0. They are time_limit, framestack,"),
+         "wrappers.monitor: there are 2 wrappers of this name. Say which by its number: wrappers.2 or wrappers.4."),
+        ({"wrappers.9.dir": 2}, "wrappers.9: there are 5 wrappers, numbered from 0. They are time_limit, framestack,"),
         ({"wrappers.framestack.2": 2}, 'wrappers.framestack: expected the name of an argument, got "2".'),
         ({"wrappers.framestack.*": 2},
          'wrappers.framestack: expected a list under "*" (arguments without a name), got 2.'),
         ({"backend.name": 3}, "backend.name: expected the name of a backend, got 3."),
         ({"eval.nn": 3}, 'eval.nn: unknown key. Did you mean "n"?'),
-        ({"eval.wrappers": 3}, "eval.wrappers: expected a list of layers, got 3."),
+        ({"eval.wrappers": 3}, "eval.wrappers: expected a list of wrappers, got 3."),
         ({"eval": 3}, "eval: expected a mapping of what differs in an evaluation, got 3."),
         ({"training": 1}, "training: expected true or false, got 1."),
         ({"stats": 1}, "stats: expected a path, got 1."),
@@ -190,10 +196,10 @@ def test_a_line_says_nested_settings_with_dots_too() -> None:
     assert spec.to_dict()["eval"] == {"n": 1, "backend": "dummy"}
     assert PipelineSpec.parse(spec.format()) == spec
     for wrong, message in (
-        ("CartPole-v1 wrappers=flatten", "wrappers: layers and their arguments stand after bars"),
+        ("CartPole-v1 wrappers=flatten", "wrappers: wrappers and their arguments stand after bars"),
         (
             "CartPole-v1 wrappers.flatten.x=9 | flatten",
-            "wrappers.flatten.x: layers and their arguments stand after bars",
+            "wrappers.flatten.x: wrappers and their arguments stand after bars",
         ),
         ("CartPole-v1 n.x=3", "n.x: only backend, env_kwargs, eval have settings of their own"),
         ("CartPole-v1 backend=shmem backend.name=dummy", "backend.name: is given twice"),

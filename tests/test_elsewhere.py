@@ -181,10 +181,10 @@ def test_calls_of_the_old_api_on_the_vector(backend, wrappers):
     ("name", "here"),
     [
         ("n_envs", "num_envs"),
-        ("venv", "layers, or find"),
+        ("venv", "wrappers, or find"),
         ("env_is_wrapped", "vecwrap.to_sb3"),
         ("get_wrapper_attr", "get_attr(name)"),
-        ("obs_rms", "layer_statistics()"),
+        ("obs_rms", "wrapper_statistics()"),
         ("gravity", "env.get_attr('gravity')"),
     ],
 )
@@ -204,7 +204,7 @@ class Failing(vecwrap.VecEnvWrapper):
         return self.wheels
 
 
-def test_a_property_of_a_layer_that_fails_says_itself_why():
+def test_a_property_of_a_wrapper_that_fails_says_itself_why():
     with (
         vecwrap.build("CartPole-v1", 1, [Failing], backend="dummy") as env,
         pytest.raises(AttributeError, match="no attribute 'wheels'"),
@@ -234,9 +234,9 @@ def test_a_name_of_other_libraries_also_in_a_from_import(name, here):
     assert here in str(error.value)
 
 
-def test_each_name_of_other_libraries_leads_to_a_layer_that_there_is():
+def test_each_name_of_other_libraries_leads_to_a_wrapper_that_there_is():
     known = vecwrap.pipeline.registry.wrappers.names()
-    assert {layer.partition(":")[0] for layer in vecwrap._LAYERS} <= set(known)
+    assert {wrapper.partition(":")[0] for wrapper in vecwrap._WRAPPERS} <= set(known)
 
 
 # -- actions ----------------------------------------------------------------------------------------------------------
@@ -430,7 +430,7 @@ def test_what_a_script_defines_keeps_its_file_in_a_worker(backend, tmp_path):
     assert f'File "{script}", line 5, in reset' in done.stdout
 
 
-def test_a_layer_that_raises_without_text():
+def test_a_wrapper_that_raises_without_text():
     class Mine(gymnasium.Wrapper):
         def __init__(self, env):
             raise AssertionError
@@ -488,7 +488,7 @@ FOUND = {
     (2, "unreadable", "num: unknown key."),
     (3, "unreadable", "seed: expected int"),
     (4, "unreadable", "wrapers: unknown key."),
-    (6, "refused", "unknown layer."),
+    (6, "refused", "unknown wrapper."),
     (7, "refused", "argument pad: unknown argument."),
     (7, "refused", "argument k: expected int"),
     (9, "unreadable", "eval.nn: unknown key."),
@@ -617,7 +617,7 @@ def test_a_sub_environments_own_traceback_stays_as_the_cause(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_a_users_layer_raised_stays_as_the_cause(backend):
+def test_what_a_users_wrapper_raised_stays_as_the_cause(backend):
     class Mine(gymnasium.Wrapper):
         def __init__(self, env):
             raise KeyError("mine")
@@ -626,8 +626,8 @@ def test_what_a_users_layer_raised_stays_as_the_cause(backend):
         def __init__(self, env):
             raise PlanError("mine")
 
-    for layer in (Mine, Ours):
-        frames, text = entries(lambda layer=layer: vecwrap.build("CartPole-v1", 2, [layer], backend=backend))
+    for wrapper in (Mine, Ours):
+        frames, text = entries(lambda wrapper=wrapper: vecwrap.build("CartPole-v1", 2, [wrapper], backend=backend))
         assert frames == 1
         assert f'File "{__file__}"' in text.partition("direct cause")[0]
 

@@ -95,10 +95,10 @@ def run(env, actions):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("layer", ALL.values(), ids=list(ALL))
-def test_going_on_within_every_wrapper_of_gymnasiums(layer):
+@pytest.mark.parametrize("wrapper", ALL.values(), ids=list(ALL))
+def test_going_on_within_every_wrapper_of_gymnasiums(wrapper):
     actions = np.random.default_rng(0).integers(0, 2, 60).tolist()
-    env, other = layer(Walk()), layer(Walk())
+    env, other = wrapper(Walk()), wrapper(Walk())
     env.reset(seed=3)
     other.reset()
     run(env, actions[:25])
@@ -110,7 +110,7 @@ def test_going_on_within_every_wrapper_of_gymnasiums(layer):
     assert run(env, actions[25:]) == expected, "nothing that was saved has moved on"
 
 
-def test_going_on_within_gymnasiums_atari_layers(tmp_path):
+def test_going_on_within_gymnasiums_atari_wrappers(tmp_path):
     def make():
         game = gymnasium.make("BreakoutNoFrameskip-v4", max_episode_steps=400)
         return wrappers.FrameStackObservation(wrappers.AtariPreprocessing(game), 4)

@@ -193,12 +193,12 @@ def test_the_rest_of_a_game_that_had_begun_before_is_no_game():
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("layers", [[], ["monitor"]])
-def test_lost_episodes_are_left_out_and_counted(mode, layers):
+@pytest.mark.parametrize("wrappers", [[], ["monitor"]])
+def test_lost_episodes_are_left_out_and_counted(mode, wrappers):
     env = vecwrap.build(
         Brittle,
         n=3,
-        wrappers=layers,
+        wrappers=wrappers,
         backend="dummy",
         autoreset=mode,
         on_failure="restart",
@@ -214,7 +214,7 @@ def test_lost_episodes_are_left_out_and_counted(mode, layers):
     assert "more were lost" in str(reached)
 
 
-def test_statistics_stand_still_and_every_layer_goes_on_as_it_was():
+def test_statistics_stand_still_and_every_wrapper_goes_on_as_it_was():
     env = vecwrap.build("CartPole-v1", n=2, wrappers=["normalize", "monitor"], backend="dummy", seed=1)
     env.reset()
     for _ in range(20):
@@ -222,11 +222,11 @@ def test_statistics_stand_still_and_every_layer_goes_on_as_it_was():
     normalize = env.find(Normalize)
     normalize.training = False  # by hand: this one alone
     env.training = True
-    before = {name: statistics.state() for name, statistics in normalize.layer_statistics().items()}
+    before = {name: statistics.state() for name, statistics in normalize.wrapper_statistics().items()}
     flags = []
 
     def watch(observations):
-        flags.append([layer.training for layer in env.layers])
+        flags.append([wrapper.training for wrapper in env.chain])
         return always_0(observations)
 
     evaluate(env, watch, episodes=2)
@@ -235,10 +235,10 @@ def test_statistics_stand_still_and_every_layer_goes_on_as_it_was():
     env.train()
     evaluate(env, watch, episodes=2)
     assert normalize.training
-    for name, statistics in normalize.layer_statistics().items():
+    for name, statistics in normalize.wrapper_statistics().items():
         assert statistics.state()["count"] == before[name]["count"]
     env.reset()
-    assert normalize.layer_statistics()["observations"].count > before["observations"]["count"]
+    assert normalize.wrapper_statistics()["observations"].count > before["observations"]["count"]
 
     def broken(observations):
         raise ZeroDivisionError
@@ -263,7 +263,7 @@ class Tape(gymnasium.Wrapper):
 
 
 class Halve(VecEnvWrapper):
-    """A layer whose observations the backend cannot give again."""
+    """A wrapper whose observations the backend cannot give again."""
 
     def __init__(self, env):
         super().__init__(env, env.single_observation_space)
@@ -273,12 +273,12 @@ class Halve(VecEnvWrapper):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("layers", [[], [Halve], ["framestack:2"]])
+@pytest.mark.parametrize("wrappers", [[], [Halve], ["framestack:2"]])
 @pytest.mark.parametrize("begun", [False, True], ids=["never reset before", "reset and stepped before"])
 @pytest.mark.parametrize("fails", [False, True], ids=["to the end", "the policy fails"])
-def test_a_masked_reset_afterwards_shows_where_the_other_sub_environments_are(mode, layers, begun, fails):
+def test_a_masked_reset_afterwards_shows_where_the_other_sub_environments_are(mode, wrappers, begun, fails):
     make = lambda: Tape(gymnasium.make("CartPole-v1"))  # noqa: E731
-    env = vecwrap.build(make, n=3, wrappers=layers, backend="dummy", autoreset=mode)
+    env = vecwrap.build(make, n=3, wrappers=wrappers, backend="dummy", autoreset=mode)
     steps = 0
 
     def policy(observations):
@@ -296,8 +296,8 @@ def test_a_masked_reset_afterwards_shows_where_the_other_sub_environments_are(mo
     assert (steps == 20) is fails
     for mask in ([True, False, False], [False, False, True], [True, True, True]):
         observations, _ = env.reset(options={"reset_mask": np.array(mask)})
-        shown = observations[:, -1] if "framestack:2" in layers else observations
-        where = np.stack(env.get_attr("last")) / (2 if Halve in layers else 1)
+        shown = observations[:, -1] if "framestack:2" in wrappers else observations
+        where = np.stack(env.get_attr("last")) / (2 if Halve in wrappers else 1)
         np.testing.assert_array_equal(shown, where.astype(np.float32))
     env.close()
 

@@ -40,13 +40,13 @@ def of(text: str, section: str = "") -> PipelineSpec:
     return evaluation(PipelineSpec.from_yaml(text + section, "p.yaml"))
 
 
-def layers(spec: PipelineSpec) -> list[str]:
-    return [str(layer) for layer in spec.wrappers]
+def wrappers(spec: PipelineSpec) -> list[str]:
+    return [str(wrapper) for wrapper in spec.wrappers]
 
 
 def test_without_a_section_it_is_whole_games_raw_rewards_and_statistics_that_stand_still() -> None:
     spec = of(PONG)
-    assert layers(spec) == [
+    assert wrappers(spec) == [
         "time_limit:500", "atari:terminal_on_life_loss=false,clip_reward=false", "framestack:4", "normalize_reward",
         "monitor:dir=runs/pong/eval",
     ]  # fmt: skip
@@ -66,13 +66,13 @@ def test_without_a_section_it_is_whole_games_raw_rewards_and_statistics_that_sta
         ("eval: {wrappers: {2: {k: 2}}}", "framestack:2"),
     ],
 )
-def test_what_the_section_says_comes_before_what_a_layer_asks_for(section: str, expected: str) -> None:
-    assert expected in layers(of(PONG, section))
+def test_what_the_section_says_comes_before_what_a_wrapper_asks_for(section: str, expected: str) -> None:
+    assert expected in wrappers(of(PONG, section))
 
 
-def test_a_list_replaces_the_layers_and_each_is_as_an_evaluation_wants_it() -> None:
+def test_a_list_replaces_the_wrappers_and_each_is_as_an_evaluation_wants_it() -> None:
     spec = of(PONG, "eval: {wrappers: [{atari: {clip_reward: true}}, monitor: {dir: e}, video]}")
-    assert layers(spec) == [
+    assert wrappers(spec) == [
         "atari:clip_reward=true,terminal_on_life_loss=false", "monitor:dir=e", "video:dir=videos/eval",
     ]  # fmt: skip
 
@@ -96,7 +96,7 @@ def pong() -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("layer", "section", "folders"),
+    ("wrapper", "section", "folders"),
     [
         (recorded, {}, ["runs/eval"]),
         (outer, {}, ["runs/outer/eval"]),
@@ -106,17 +106,17 @@ def pong() -> list[Any]:
         (recorded, {"wrappers": [outer]}, ["runs/outer/eval"]),
     ],
 )
-def test_the_layers_of_presets_are_asked_too(layer: Any, section: dict[str, Any], folders: list[str]) -> None:
-    spec = PipelineSpec("CartPole-v1", wrappers=[layer], eval={"n": 1, **section})
+def test_the_wrappers_of_presets_are_asked_too(wrapper: Any, section: dict[str, Any], folders: list[str]) -> None:
+    spec = PipelineSpec("CartPole-v1", wrappers=[wrapper], eval={"n": 1, **section})
     for one in (spec, plan(spec).pipeline):
-        layers = plan(evaluation(one)).layers
-        found = [layer.bound.kwargs["dir"] for layer in layers if layer.spec.name == "monitor"]
+        wrappers = plan(evaluation(one)).wrappers
+        found = [wrapper.bound.kwargs["dir"] for wrapper in wrappers if wrapper.spec.name == "monitor"]
         assert found == [str(Path(folder).absolute()) for folder in folders]
 
 
 def test_a_preset_of_atari_plays_whole_games_and_pays_raw_rewards() -> None:
     pytest.importorskip("ale_py")
-    inner, _ = plan(evaluation(PipelineSpec("PongNoFrameskip-v4", wrappers=[pong]))).layers
+    inner, _ = plan(evaluation(PipelineSpec("PongNoFrameskip-v4", wrappers=[pong]))).wrappers
     assert (inner.bound.kwargs["terminal_on_life_loss"], inner.bound.kwargs["clip_reward"]) == (False, False)
 
 
@@ -126,9 +126,9 @@ def test_null_takes_the_default_back_and_statistics_stand_still_by_default() -> 
     assert str(evaluation(PipelineSpec.parse(line).override(eval=section))) == "CartPole-v1 n=4 training=false"
 
 
-def test_null_in_the_place_of_layers_says_nothing_and_an_empty_list_that_there_are_none() -> None:
+def test_null_in_the_place_of_wrappers_says_nothing_and_an_empty_list_that_there_are_none() -> None:
     assert of(PONG, "eval: {wrappers: null}") == of(PONG)
-    assert layers(of(PONG, "eval: {wrappers: []}")) == []
+    assert wrappers(of(PONG, "eval: {wrappers: []}")) == []
     base = PipelineSpec.from_yaml(PONG + "eval: {wrappers: [monitor]}")
     assert evaluation(base.override(**{"eval.wrappers": None})) == of(PONG)
     assert PipelineSpec.from_yaml(base.override(**{"eval.wrappers": None}).to_yaml()).eval == {"wrappers": {}}
@@ -148,11 +148,11 @@ def test_other_keys_are_written_over_the_pipelines() -> None:
     ("section", "message"),
     [
         ("eval:\n  wrappers:\n    atari: {}\n    framestak: {}\n",
-         'p.yaml:15: eval.wrappers.framestak: there is no such layer. Did you mean "framestack"?'),
-        ("eval:\n  wrappers:\n    9: {k: 2}", "p.yaml:14: eval.wrappers[9]: there are 5 layers, numbered from 0."),
-        ("eval: {wrappers: [vidoe]}", 'p.yaml:12: eval.wrappers[0] "vidoe": unknown layer. Did you mean "video"?'),
+         'p.yaml:15: eval.wrappers.framestak: there is no such wrapper. Did you mean "framestack"?'),
+        ("eval:\n  wrappers:\n    9: {k: 2}", "p.yaml:14: eval.wrappers[9]: there are 5 wrappers, numbered from 0."),
+        ("eval: {wrappers: [vidoe]}", 'p.yaml:12: eval.wrappers[0] "vidoe": unknown wrapper. Did you mean "video"?'),
         ("eval: {wrappers: {1.5: {k: 2}}}",
-         "p.yaml:12: eval.wrappers: expected the name or number of a layer, got 1.5."),
+         "p.yaml:12: eval.wrappers: expected the name or number of a wrapper, got 1.5."),
         ("eval: {n: 0, batch_size: null}", "p.yaml:12: n: expected at least 1 sub-environment, got 0."),
         ("eval: {n: 2}", "p.yaml:4: batch_size: expected 1 to n=2, got 4."),
         ("eval:\n  wrappers:\n    framestack: {k: four}",
@@ -180,7 +180,7 @@ def test_a_mistake_in_the_section_is_found_before_the_training_begins(section: s
         ),
         ("eval:\n  num_envs: 2", "p.yaml:13: eval.num_envs: unknown key. The number of sub-environments is called n."),
         ("eval:\n  add: [video]",
-         "p.yaml:13: eval.add: unknown key. An evaluation with other layers lists them all in eval.wrappers."),
+         "p.yaml:13: eval.add: unknown key. An evaluation with other wrappers lists them all in eval.wrappers."),
         ("evall: {n: 1}", 'p.yaml:12: evall: unknown key. Did you mean "eval"?'),
     ],
 )  # fmt: skip

@@ -110,7 +110,7 @@ def test_only_frames_that_open_an_episode(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_two_layers_ask_for_is_merged(backend):
+def test_what_two_wrappers_ask_for_is_merged(backend):
     inner = some(backend)
     with Asks(inner) as outer:
         inner.request_frames([0], opening=[1])
@@ -221,7 +221,7 @@ def test_what_belongs_to_an_ended_episode_travels_once(backend):
         assert [payload[2] is not None for payload in payloads] == [False, False, True, False]
 
 
-def test_a_layer_that_asked_is_not_kept_alive():
+def test_a_wrapper_that_asked_is_not_kept_alive():
     env = some(DummyBackend)
     env.request_frames([0])
     backend, gone = env.unwrapped, weakref.ref(env)
@@ -232,7 +232,7 @@ def test_a_layer_that_asked_is_not_kept_alive():
     backend.close()
 
 
-def test_render_is_what_the_layer_below_renders():
+def test_render_is_what_the_wrapper_below_renders():
     class Postcard(VecEnvWrapper):
         def render(self):
             return "a postcard"

@@ -22,9 +22,9 @@ BOTH = [
 ]
 
 
-def beside_sb3(target, layers, theirs, **settings):
+def beside_sb3(target, wrappers, theirs, **settings):
     """Both after the same steps."""
-    env = vecwrap.to_sb3(vecwrap.build(target, N, layers, backend="dummy"))
+    env = vecwrap.to_sb3(vecwrap.build(target, N, wrappers, backend="dummy"))
     peer = VecNormalize(theirs, gamma=0.9, **settings)
     rng = np.random.default_rng(0)
     for venv in (env, peer):
@@ -37,9 +37,9 @@ def beside_sb3(target, layers, theirs, **settings):
     return env, peer
 
 
-@pytest.mark.parametrize("layers", BOTH, ids=str)
-def test_arrays_of_any_form_are_what_sb3_makes_of_them(layers):
-    env, peer = beside_sb3("Pendulum-v1", layers, make_vec_env("Pendulum-v1", N))
+@pytest.mark.parametrize("wrappers", BOTH, ids=str)
+def test_arrays_of_any_form_are_what_sb3_makes_of_them(wrappers):
+    env, peer = beside_sb3("Pendulum-v1", wrappers, make_vec_env("Pendulum-v1", N))
     chain, rng = env.vecwrap_env, np.random.default_rng(1)
     for shape in ((3,), (N, 3), (7, N, 3), (0, 3)):
         for dtype in (np.float32, np.float64):
@@ -75,9 +75,9 @@ def test_arrays_of_any_form_are_what_sb3_makes_of_them(layers):
 
 
 def test_members_of_a_dict():
-    layers = [{"normalize": {"keys": ["place"], "gamma": 0.9}}]
+    wrappers = [{"normalize": {"keys": ["place"], "gamma": 0.9}}]
     theirs = DummyVecEnv([lambda: Cliff(True)] * N)
-    env, peer = beside_sb3(lambda: Cliff(True), layers, theirs, norm_obs_keys=["place"])
+    env, peer = beside_sb3(lambda: Cliff(True), wrappers, theirs, norm_obs_keys=["place"])
     chain = env.vecwrap_env
     original = chain.get_original_obs()
     for ours in (chain, env):
@@ -109,10 +109,10 @@ def test_the_last_axes_are_those_of_one_observation():
                     function(wrong)
 
 
-def test_what_the_chain_shows_is_what_its_layers_make_of_the_originals():
-    """Through outer layers too, by several that normalise one after the other, and frozen."""
-    layers = ["normalize_obs:clip=5", "normalize_obs", "normalize_reward", "normalize_reward", "monitor"]
-    with vecwrap.build("Pendulum-v1", n=N, wrappers=layers, backend="dummy") as env:
+def test_what_the_chain_shows_is_what_its_wrappers_make_of_the_originals():
+    """Through outer wrappers too, by several that normalise one after the other, and frozen."""
+    wrappers = ["normalize_obs:clip=5", "normalize_obs", "normalize_reward", "normalize_reward", "monitor"]
+    with vecwrap.build("Pendulum-v1", n=N, wrappers=wrappers, backend="dummy") as env:
         env.reset(seed=1)
         for _ in range(30):
             observations, rewards, *_ = env.step(env.action_space.sample())
@@ -145,18 +145,20 @@ def test_images_of_integers_and_single_numbers():
         np.testing.assert_allclose(env.unnormalize_obs(observations), original, atol=1e-3)
 
 
-def test_without_such_a_layer_there_is_nothing_to_normalise_by():
+def test_without_such_a_wrapper_there_is_nothing_to_normalise_by():
     with vecwrap.build("Pendulum-v1", n=1, wrappers=["normalize_reward"], backend="dummy") as env:
         for function in (env.normalize_obs, env.unnormalize_obs):
-            with pytest.raises(LookupError, match="no layer that normalises observations: normalize or normalize_obs"):
+            with pytest.raises(
+                LookupError, match="no wrapper that normalises observations: normalize or normalize_obs"
+            ):
                 function(np.zeros(3))
     with vecwrap.build("Pendulum-v1", n=1, wrappers=["normalize_obs"], backend="dummy") as env:
         for function in (env.normalize_reward, env.unnormalize_reward):
-            with pytest.raises(LookupError, match="no layer that normalises rewards: normalize or normalize_reward"):
+            with pytest.raises(LookupError, match="no wrapper that normalises rewards: normalize or normalize_reward"):
                 function(0.0)
 
 
-def test_the_three_layers_reach_their_statistics_by_the_same_names():
+def test_the_three_wrappers_reach_their_statistics_by_the_same_names():
     with (
         vecwrap.build("Pendulum-v1", n=2, wrappers=["normalize_obs", "normalize_reward"], backend="dummy") as apart,
         vecwrap.build("Pendulum-v1", n=2, wrappers=["normalize"], backend="dummy") as together,
@@ -168,5 +170,5 @@ def test_the_three_layers_reach_their_statistics_by_the_same_names():
         np.testing.assert_array_equal(one.observations.statistics[None].mean, whole.observations.statistics[None].mean)
         assert other.rewards.statistics.var == whole.rewards.statistics.var
         np.testing.assert_array_equal(other.rewards.returns, whole.rewards.returns)
-        names = [*one.layer_statistics(), *other.layer_statistics()]
-        assert names == list(whole.layer_statistics()) == ["observations", "returns"]
+        names = [*one.wrapper_statistics(), *other.wrapper_statistics()]
+        assert names == list(whole.wrapper_statistics()) == ["observations", "returns"]

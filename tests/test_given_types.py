@@ -90,7 +90,7 @@ class Takes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Vector(vecwrap.VecEnvWrapper):
-    """A layer of the vector that keeps what it is given."""
+    """A wrapper of the vector that keeps what it is given."""
 
     def __init__(self, env: vecwrap.VecEnv, value: Any, checked: dict[str, Any] | None = None) -> None:
         super().__init__(env)
@@ -128,9 +128,9 @@ def given() -> list[Any]:
 @pytest.mark.parametrize("value", given(), ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])
 def test_arguments_arrive_as_the_type_that_was_given(value: Any, backend: str) -> None:
-    layers = [{TAKES: {"value": value}}, {TAKES: {"*": [value]}}, {VECTOR: {"value": value}}]
+    wrappers = [{TAKES: {"value": value}}, {TAKES: {"*": [value]}}, {VECTOR: {"value": value}}]
     before = described(value)
-    with vecwrap.build(Holds, 2, layers, backend=backend, env_kwargs={"value": value}) as env:
+    with vecwrap.build(Holds, 2, wrappers, backend=backend, env_kwargs={"value": value}) as env:
         assert env.call("seen") == (before, before)
         assert [described(held) for held in env.get_attr("value")] == [before, before]
         assert described(env.taken) == before
@@ -155,9 +155,9 @@ def test_so_do_those_of_an_id(value: Any, backend: str) -> None:
     ids=["attributes", "ordered", "frozen", "point"],
 )
 def test_an_annotation_is_checked_without_changing_the_type(value: Any) -> None:
-    layers = [{TAKES: {"value": 1, "checked": value}}]
-    layers.append({VECTOR: {"value": 1, "checked": value}})
-    with vecwrap.build(Holds, 1, layers, backend="dummy") as env:
+    wrappers = [{TAKES: {"value": 1, "checked": value}}]
+    wrappers.append({VECTOR: {"value": 1, "checked": value}})
+    with vecwrap.build(Holds, 1, wrappers, backend="dummy") as env:
         assert env.call("seen_checked") == (described(value),)
         assert described(env.checked) == described(value)
     with pytest.raises(SpecError, match="expected dict"):
@@ -168,8 +168,8 @@ def test_an_annotation_is_checked_without_changing_the_type(value: Any) -> None:
 def test_gymnasiums_transform_takes_a_dict_space(backend: str) -> None:
     space = spaces.Dict(inside=spaces.Box(-np.inf, np.inf, (4,), np.float32))
     transform = {"func": lambda observation: {"inside": observation}, "observation_space": space}
-    layers = [{"gymnasium.wrappers:TransformObservation": transform}]
-    with vecwrap.build("CartPole-v1", 2, layers, backend=backend) as env:
+    wrappers = [{"gymnasium.wrappers:TransformObservation": transform}]
+    with vecwrap.build("CartPole-v1", 2, wrappers, backend=backend) as env:
         assert env.single_observation_space == space
         observations, _ = env.reset(seed=1)
         assert observations["inside"].shape == (2, 4)
@@ -216,7 +216,7 @@ def test_what_cannot_be_copied_is_passed_as_it_is_beside_what_can() -> None:
         del gymnasium.registry["Holds-v0"]
 
 
-def test_layers_of_the_vector_receive_shared_objects_themselves() -> None:
+def test_wrappers_of_the_vector_receive_shared_objects_themselves() -> None:
     log = threading.Lock()
     with vecwrap.build(Holds, 1, [{VECTOR: {"value": {"log": log}}}], backend="dummy") as env:
         assert env.taken["log"] is log

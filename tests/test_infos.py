@@ -158,7 +158,7 @@ def test_columns_of_some_rows_are_spread_over_all():
     assert infos["_n"].tolist() == [False, False, True, False]
 
 
-def test_a_layers_column_of_texts_has_none_where_a_row_is_absent():
+def test_a_wrappers_column_of_texts_has_none_where_a_row_is_absent():
     infos = scatter_columns({"level": np.array(["cave"])}, np.array([1]), 3)
     assert infos["level"].tolist() == ["", "cave", ""]
 

@@ -17,7 +17,7 @@ from vecwrap.pipeline.signatures import checked, json_type
 
 
 class Padding(enum.Enum):
-    """As a layer's own type might be."""
+    """As a wrapper's own type might be."""
 
     ZERO = "zero"
     FIRST = "first"

@@ -28,7 +28,7 @@ from vecwrap.testing.wrappers import the_same_over_every_backend
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_reward import NormalizeReward
 
-# -- layers that break one law each ------------------------------------------------------------------------------------
+# -- wrappers that break one law each ----------------------------------------------------------------------------------
 
 
 class ForgetsFinalObs(VecEnvWrapper):
@@ -124,21 +124,21 @@ class ForgetsItsState(VecEnvWrapper):
 
 
 class LoadsOnlyHalf(ForgetsItsState):
-    def layer_state(self):
+    def wrapper_state(self):
         return {"count": self.count.copy()}
 
 
 class SavesWhatIsNoData(ForgetsItsState):
-    def layer_state(self):
+    def wrapper_state(self):
         return {"count": iter(self.count)}
 
 
 class GoesOn(LoadsOnlyHalf):
-    def load_layer_state(self, state):
+    def load_wrapper_state(self, state):
         self.count = state["count"].copy()
 
 
-BROKEN_LAYERS = [
+BROKEN_WRAPPERS = [
     (ForgetsFinalObs, "right_in_every_mode"),
     (CountsTheResetStep, "right_in_every_mode"),
     (WritesInPlace, "arrays_are_never_written_to"),
@@ -158,18 +158,18 @@ BROKEN_LAYERS = [
 ]
 
 
-@pytest.mark.parametrize(("layer", "law"), BROKEN_LAYERS)
-def test_a_layer_that_breaks_a_law_is_caught_by_it(layer, law):
+@pytest.mark.parametrize(("wrapper", "law"), BROKEN_WRAPPERS)
+def test_a_wrapper_that_breaks_a_law_is_caught_by_it(wrapper, law):
     getattr(wrapper_laws, law)(Subject(VecEnvWrapper))
     with pytest.raises((AssertionError, ValueError)):  # ValueError: NumPy's, of a write to a read-only array
-        getattr(wrapper_laws, law)(Subject(layer))
+        getattr(wrapper_laws, law)(Subject(wrapper))
 
 
-def test_a_layer_that_saves_and_loads_its_state_goes_on():
+def test_a_wrapper_that_saves_and_loads_its_state_goes_on():
     wrapper_laws.goes_on_after_a_load(Subject(GoesOn))
 
 
-def test_where_sub_environments_cannot_be_saved_the_layers_go_on_from_a_reset():
+def test_where_sub_environments_cannot_be_saved_the_wrappers_go_on_from_a_reset():
     cartpole = partial(gymnasium.make, "CartPole-v1")
     wrapper_laws.goes_on_after_a_load(Subject(GoesOn, cartpole))
     wrapper_laws.goes_on_after_a_load(Subject(NormalizeReward, cartpole))
@@ -272,8 +272,8 @@ class ForgetsInAPartialBatch(Changing):
 @pytest.mark.parametrize(
     ("backend", "what"),
     [
-        (ForgetsFrames, r"StepResult below the layer\['frames'\]"),
-        (RoundsWhatWasPaid, r"StepResult below the layer\['raw_rewards'\]"),
+        (ForgetsFrames, r"StepResult below the wrapper\['frames'\]"),
+        (RoundsWhatWasPaid, r"StepResult below the wrapper\['raw_rewards'\]"),
         (ForgetsInAPartialBatch, "recv"),
     ],
 )
@@ -503,7 +503,7 @@ def test_a_runner_that_breaks_its_protocol_is_named_with_the_row(kind, said):
 
 
 def test_every_law_is_broken_above():
-    assert {law.__name__ for law in WRAPPER_LAWS} == {law for _, law in BROKEN_LAYERS}
+    assert {law.__name__ for law in WRAPPER_LAWS} == {law for _, law in BROKEN_WRAPPERS}
     assert {law.__name__ for law in BACKEND_LAWS} == {law for _, law in BROKEN_BACKENDS}
 
 

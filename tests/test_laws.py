@@ -1,4 +1,4 @@
-"""The laws of the conformance kit, over every backend and every registered layer."""
+"""The laws of the conformance kit, over every backend and every registered wrapper."""
 
 from dataclasses import replace
 from functools import partial
@@ -126,16 +126,16 @@ def seeds_and_levels(episode, index):
 
 
 def nothing_around(env):
-    """For layers that run inside the sub-environment."""
+    """For wrappers that run inside the sub-environment."""
     return env
 
 
-def lives(*layers):
-    return SubEnvFactory(partial(Game, FIRES, lives=[3] * 7 + [2] * 9 + [1] * 5, rewards=[0, 1, 2], over=29), layers)
+def lives(*wrappers):
+    return SubEnvFactory(partial(Game, FIRES, lives=[3] * 7 + [2] * 9 + [1] * 5, rewards=[0, 1, 2], over=29), wrappers)
 
 
-def breakout(*layers, **keywords):
-    return SubEnvFactory(partial(gymnasium.make, "BreakoutNoFrameskip-v4", **keywords), layers)
+def breakout(*wrappers, **keywords):
+    return SubEnvFactory(partial(gymnasium.make, "BreakoutNoFrameskip-v4", **keywords), wrappers)
 
 
 SUBJECTS = {
@@ -213,12 +213,12 @@ SUBJECTS = {
         steps=40,
         changes=("frames",),  # it is who asks for them
     ),
-    "several layers over observations and actions": Subject(
+    "several wrappers over observations and actions": Subject(
         lambda env: CheckNan(ClipAction(RescaleAction(TimeAware(ScaleObs(env, keys=("a",)), limit=40)))),
         toy(observations="dict", actions="box_float32"),
         steps=60,
     ),
-    "all vector layers": Subject(lambda env: TerminalObs(Monitor(ClipReward(FrameStack(env, 2))))),
+    "all vector wrappers": Subject(lambda env: TerminalObs(Monitor(ClipReward(FrameStack(env, 2))))),
 }
 
 
@@ -231,7 +231,7 @@ LAWS_OVER_DUMMY = [law for law in WRAPPER_LAWS if law is not the_same_over_every
     "subject", [pytest.param(name, marks=pytest.mark.soak if name == "atari:machado" else ()) for name in SUBJECTS]
 )
 @pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
-def test_every_layer_keeps_every_law(subject, law, tmp_path, monkeypatch):
+def test_every_wrapper_keeps_every_law(subject, law, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     law(replace(SUBJECTS[subject], steps=min(FEW, SUBJECTS[subject].steps)))
 
@@ -240,7 +240,7 @@ def test_every_layer_keeps_every_law(subject, law, tmp_path, monkeypatch):
 @pytest.mark.parametrize("law", LAWS_OVER_DUMMY, ids=lambda law: law.__name__)
 @pytest.mark.parametrize("subject", SUBJECTS)
 @pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
-def test_every_layer_keeps_every_law_for_long(subject, law, tmp_path, monkeypatch):
+def test_every_wrapper_keeps_every_law_for_long(subject, law, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     law(SUBJECTS[subject])
 
@@ -248,7 +248,7 @@ def test_every_layer_keeps_every_law_for_long(subject, law, tmp_path, monkeypatc
 @pytest.mark.parametrize("backend", PROCESSES)
 @pytest.mark.parametrize("subject", SUBJECTS)
 @pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
-def test_every_layer_is_the_same_over_every_backend(subject, backend, tmp_path, monkeypatch):
+def test_every_wrapper_is_the_same_over_every_backend(subject, backend, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     few = replace(SUBJECTS[subject], backend=PROCESSES[backend], steps=16)
     the_same_over_every_backend(few, num_envs=2 if subject.startswith("atari") else 3)  # each seed loads a ROM
@@ -259,12 +259,12 @@ def test_every_layer_is_the_same_over_every_backend(subject, backend, tmp_path, 
 @pytest.mark.parametrize("backend", PROCESSES)
 @pytest.mark.parametrize("subject", SUBJECTS)
 @pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
-def test_every_layer_keeps_every_law_over_processes(subject, backend, law, tmp_path, monkeypatch):
+def test_every_wrapper_keeps_every_law_over_processes(subject, backend, law, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     law(replace(SUBJECTS[subject], backend=PROCESSES[backend]))
 
 
-def test_no_registered_layer_or_backend_is_left_out():
+def test_no_registered_wrapper_or_backend_is_left_out():
     checked = {subject.partition(":")[0] for subject in SUBJECTS}
     assert {
         entry for entry in registry.wrappers.names() if registry.wrappers.entry(entry).owner == "vecwrap"

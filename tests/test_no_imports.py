@@ -26,8 +26,8 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("text", "place"),
     [
         ("env: trap:Env-v0\n", "p.yaml:1: env"),
-        ("env: CartPole-v1\nwrappers:\n  - trap:Layer:\n", "p.yaml:3: wrappers[0]"),
-        ("env: CartPole-v1\nwrappers:\n  - flatten\n  - {trap:Layer: {k: 1}}\n", "p.yaml:4: wrappers[1]"),
+        ("env: CartPole-v1\nwrappers:\n  - trap:Wrapper:\n", "p.yaml:3: wrappers[0]"),
+        ("env: CartPole-v1\nwrappers:\n  - flatten\n  - {trap:Wrapper: {k: 1}}\n", "p.yaml:4: wrappers[1]"),
         ("env: CartPole-v1\nwrappers:\n  - seed_each_episode:\n      seeds: trap:seeds\n",
          'p.yaml:4: wrappers[0] "seed_each_episode", argument seeds'),
         ("env: CartPole-v1\nwrappers: ['video:trigger=\"trap:now\"']\n",
@@ -38,14 +38,14 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("env: CartPole-v1\nbackend: {name: shmem, hook: trap:Hook}\n", "p.yaml:2: backend.hook"),
         ("env: CartPole-v1\nenv_kwargs:\n  a: [1, trap:Reward]\n", "p.yaml:3: env_kwargs.a[1]"),
         ("env: CartPole-v1\neval: {env: trap:Env}\n", "p.yaml:2: eval.env"),
-        ("env: CartPole-v1\neval: {wrappers: [trap.sub:Layer]}\n", "p.yaml:2: eval.wrappers[0]"),
+        ("env: CartPole-v1\neval: {wrappers: [trap.sub:Wrapper]}\n", "p.yaml:2: eval.wrappers[0]"),
         ("env: CartPole-v1\nwrappers: [flatten]\neval:\n  wrappers: {flatten: {x: trap:now}}\n",
          "p.yaml:4: eval.wrappers.flatten.x"),
-        ("env: CartPole-v1\nwrappers: [flatten]\neval:\n  wrappers: {0: 'trap.sub:Layer:3'}\n",
+        ("env: CartPole-v1\nwrappers: [flatten]\neval:\n  wrappers: {0: 'trap.sub:Wrapper:3'}\n",
          "p.yaml:4: eval.wrappers[0]"),
-        ("env: CartPole-v1\nwrappers: [flatten]\neval:\n  wrappers: {0: ' trap.sub:Layer'}\n",
+        ("env: CartPole-v1\nwrappers: [flatten]\neval:\n  wrappers: {0: ' trap.sub:Wrapper'}\n",
          "p.yaml:4: eval.wrappers[0]"),
-        ("env: CartPole-v1\nwrappers: [flatten]\neval:\n  wrappers: {'0': 'trap:Layer:'}\n",
+        ("env: CartPole-v1\nwrappers: [flatten]\neval:\n  wrappers: {'0': 'trap:Wrapper:'}\n",
          "p.yaml:4: eval.wrappers.0"),
         ("env: CartPole-v1\nwrappers: [flatten]\neval:\n  wrappers: {0: 'video:trigger=\"trap:now\"'}\n",
          'p.yaml:4: eval.wrappers[0] "video", argument trigger'),
@@ -58,7 +58,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_way_to_an_import_is_refused_before_anything_is_imported(
     text: str, place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("base.yaml").write_text("env: CartPole-v1\nwrappers: [trap.sub:Layer]\n")
+    Path("base.yaml").write_text("env: CartPole-v1\nwrappers: [trap.sub:Wrapper]\n")
     Path("p.yaml").write_text(text)
     with pytest.raises(SpecError) as error:
         refuse_imports(PipelineSpec.load("p.yaml"))
@@ -75,19 +75,19 @@ def test_every_way_to_an_import_is_refused_before_anything_is_imported(
 @pytest.mark.parametrize(
     ("base", "place"),
     [
-        ("wrappers:\n  - {trap:Layer: 4}\n", "base.yaml:3: wrappers[0]"),
-        ("eval:\n  wrappers:\n    - {trap:Layer: 4}\n", "base.yaml:4: eval.wrappers[0]"),
+        ("wrappers:\n  - {trap:Wrapper: 4}\n", "base.yaml:3: wrappers[0]"),
+        ("eval:\n  wrappers:\n    - {trap:Wrapper: 4}\n", "base.yaml:4: eval.wrappers[0]"),
     ],
 )
-def test_a_file_that_changes_anothers_layers_imports_nothing(
+def test_a_file_that_changes_anothers_wrappers_imports_nothing(
     base: str, place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change = "  wrappers: {Layer: {k: 2}}\n"  # by the argument's name, which only the layer's signature knows
+    change = "  wrappers: {Wrapper: {k: 2}}\n"  # by the argument's name, which only the wrapper's signature knows
     Path("base.yaml").write_text(f"env: CartPole-v1\n{base}")
     Path("p.yaml").write_text("extends: base.yaml\n" + (f"eval:\n{change}" if "eval" in base else change[2:]))
     assert main(["check", "--no-imports", "p.yaml"]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert f'{place}: expected nothing to import or to connect to (--no-imports), got "trap:Layer"' in said
+    assert f'{place}: expected nothing to import or to connect to (--no-imports), got "trap:Wrapper"' in said
     assert "trap" not in sys.modules
 
 
@@ -100,10 +100,10 @@ def test_names_alone_and_ordinary_text_are_let_through() -> None:
 
 @pytest.mark.usefixtures("trap")
 def test_without_the_option_the_module_is_imported() -> None:
-    Path("p.yaml").write_text("env: CartPole-v1\nwrappers: [trap:Layer:]\n")
+    Path("p.yaml").write_text("env: CartPole-v1\nwrappers: [trap:Wrapper:]\n")
     assert main(["check", "p.yaml"]) != 0
     with pytest.raises(SpecError, match="importing trap raised SystemExit: the trap was imported"):
-        import_target("trap:Layer", "here")
+        import_target("trap:Wrapper", "here")
 
 
 @pytest.mark.usefixtures("trap")

@@ -20,8 +20,8 @@ BUILD = """
 import numpy as np
 import vecwrap
 from vecwrap.wrappers.video import Video
-layers = ["time_limit:50", "framestack:4", {"tile": {"labels": True}}, {"video": {"dir": "videos", "length": 10}}]
-env = vecwrap.build("CartPole-v1", n=3, wrappers=layers, render_mode="rgb_array", seed=1, backend="dummy")
+wrappers = ["time_limit:50", "framestack:4", {"tile": {"labels": True}}, {"video": {"dir": "videos", "length": 10}}]
+env = vecwrap.build("CartPole-v1", n=3, wrappers=wrappers, render_mode="rgb_array", seed=1, backend="dummy")
 env.reset()
 for _ in range(12):
     env.step([0, 1, 0])
@@ -59,7 +59,7 @@ def test_an_environment_is_its_plan(notebook):
     table = shown["text/html"]
     assert "CartPole-v1, n=3, seed=1, same_step, pipeline " in table
     lines = table.splitlines()
-    # What the layers of the sub-environments make of it is known after the last of them.
+    # What the wrappers of the sub-environments make of it is known after the last of them.
     for name, space in (("time_limit", "(4,) float32"), ("framestack", "→ (4, 4) float32"), ("tile", "unchanged")):
         (row,) = (line for line in lines if line.strip().startswith(f"{name} "))
         assert space in row

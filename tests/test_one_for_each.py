@@ -139,7 +139,7 @@ def test_what_differs_in_more_than_bounds_is_still_refused(backend: str) -> None
             vecwrap.build(Range, env_kwargs=each, backend=backend)
 
 
-def test_layers_see_the_joint_bounds() -> None:
+def test_wrappers_see_the_joint_bounds() -> None:
     with vecwrap.build(Range, env_kwargs=EACH, wrappers=["scale_obs"], backend="dummy", debug=True) as env:
         observations, _ = env.reset(seed=1)
         assert (np.abs(observations) <= 1).all()
@@ -298,7 +298,7 @@ def test_the_plan_says_what_each_gets_and_that_bounds_were_joined() -> None:
         plan(PipelineSpec(Range, env_kwargs=[{}, {"size": 3}], backend="dummy")).with_spaces()
 
 
-def test_layers_that_ask_for_arguments_get_them_from_each() -> None:
+def test_wrappers_that_ask_for_arguments_get_them_from_each() -> None:
     pytest.importorskip("ale_py")
     games = PipelineSpec("ALE/Breakout-v5", env_kwargs=[{"difficulty": 0}, {"difficulty": 1}], wrappers=["atari"])
     made = [part.effective_spec().kwargs for part in plan(games).environment.each]  # type: ignore[union-attr]

@@ -154,7 +154,7 @@ def test_closed_amid_a_step_it_leaves_nothing_and_says_what_is_dropped(make):
     assert_nothing_left(before, during)
 
 
-def test_layers_around_it_see_its_rows(make):
+def test_wrappers_around_it_see_its_rows(make):
     with (
         FrameStack(Monitor(make([toy(end=0.3)] * 3)), 2) as env,
         FrameStack(Monitor(DummyBackend([toy(end=0.3)] * 3)), 2) as twin,

@@ -74,7 +74,7 @@ def test_what_a_file_says_is_written_over_what_it_extends() -> None:
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
-    ("said", "layers"),
+    ("said", "wrappers"),
     [
         ("wrappers: [monitor]", ["monitor"]),
         ("wrappers: monitor | flatten", ["monitor", "flatten"]),
@@ -86,9 +86,9 @@ def test_what_a_file_says_is_written_over_what_it_extends() -> None:
         ("wrappers: {2: flatten}", [{"time_limit": 200}, {"framestack": {"*": [4], "padding": "first"}}, "flatten"]),
     ],
 )  # fmt: skip
-def test_a_list_of_layers_replaces_and_a_mapping_changes(said: str, layers: list[Any]) -> None:
+def test_a_list_of_wrappers_replaces_and_a_mapping_changes(said: str, wrappers: list[Any]) -> None:
     written(base=BASE, child=f"extends: base.yaml\n{said}\n")
-    assert PipelineSpec.load("child.yaml").to_dict().get("wrappers", []) == layers
+    assert PipelineSpec.load("child.yaml").to_dict().get("wrappers", []) == wrappers
 
 
 @pytest.mark.usefixtures("here")
@@ -101,10 +101,10 @@ def test_a_backend_with_a_name_leaves_the_old_options_behind() -> None:
 
 @pytest.mark.usefixtures("here")
 def test_a_base_may_leave_out_what_the_file_says_and_null_resets() -> None:
-    written(layers="wrappers: [framestack: 4]\nenv_kwargs: {a: 1}\nseed: 3\n",
-            game="extends: layers.yaml\nenv: CartPole-v1\nenv_kwargs: null\nseed: null\n")  # fmt: skip
+    written(wrappers="wrappers: [framestack: 4]\nenv_kwargs: {a: 1}\nseed: 3\n",
+            game="extends: wrappers.yaml\nenv: CartPole-v1\nenv_kwargs: null\nseed: null\n")  # fmt: skip
     assert PipelineSpec.load("game.yaml") == PipelineSpec("CartPole-v1", wrappers=("framestack:4",))
-    assert refusal("layers.yaml") == "layers.yaml:1: pipeline: the key env is missing: which environment?"
+    assert refusal("wrappers.yaml") == "wrappers.yaml:1: pipeline: the key env is missing: which environment?"
 
 
 @pytest.mark.usefixtures("here")
@@ -137,7 +137,7 @@ def test_a_line_and_a_dict_extend_a_file_of_the_working_directory() -> None:
     spec = PipelineSpec.load("base.yaml").override(env="Acrobot-v1", n=2)
     assert PipelineSpec.parse("Acrobot-v1 n=2 extends=base.yaml") == spec
     assert PipelineSpec.from_dict({"extends": "base.yaml", "env": "Acrobot-v1", "n": 2}) == spec
-    assert PipelineSpec.parse("Acrobot-v1 extends=base.yaml | flatten").layer_names == ("flatten",)
+    assert PipelineSpec.parse("Acrobot-v1 extends=base.yaml | flatten").wrapper_names == ("flatten",)
 
 
 @pytest.mark.usefixtures("here")
@@ -151,15 +151,15 @@ def test_a_line_and_a_dict_extend_a_file_of_the_working_directory() -> None:
         ("extends: base.yaml\nenv_kwargs:\n  1: 2\n",
          "child.yaml:2: env_kwargs: expected the name of an argument, got 1."),
         ("extends: base.yaml\n\nwrappers: {framestak: 3}\n",
-         'child.yaml:3: wrappers.framestak: there is no such layer. Did you mean "framestack"?'),
+         'child.yaml:3: wrappers.framestak: there is no such wrapper. Did you mean "framestack"?'),
         ("extends: base.yaml\nwrappers: {7: {k: 3}}\n",
-         "child.yaml:2: wrappers[7]: there are 3 layers, numbered from 0. They are time_limit, framestack, monitor, "
+         "child.yaml:2: wrappers[7]: there are 3 wrappers, numbered from 0. They are time_limit, framestack, monitor, "
          "inner first."),
         ("extends: base.yaml\nenv: CartPole-v9\n", 'child.yaml:2: env "CartPole-v9": there is no such version'),
         ("extends: base.yaml\nn: 3\nbatch_size: 4\n", "child.yaml:3: batch_size: expected 1 to n=3, got 4."),
         ("extends: base.yaml\nbackend: {workers: 0}\n", "child.yaml:2: backend.workers: expected at least 1, got 0."),
-        ("extends: bad.yaml\n", 'bad.yaml:3: wrappers[0] "framestak": unknown layer. Did you mean "framestack"?'),
-        ("extends: bad.yaml\nwrappers: {framestak: {k: 3}}\n", 'bad.yaml:3: wrappers[0] "framestak": unknown layer.'),
+        ("extends: bad.yaml\n", 'bad.yaml:3: wrappers[0] "framestak": unknown wrapper. Did you mean "framestack"?'),
+        ("extends: bad.yaml\nwrappers: {framestak: {k: 3}}\n", 'bad.yaml:3: wrappers[0] "framestak": unknown wrapper.'),
         ("n: 2\nextends: 4\n", "child.yaml:2: extends: expected the path of a pipeline file, got 4."),
         ("extends: nowhere.yaml\n", "child.yaml:1: extends: there is no file nowhere.yaml."),
         ("extends: .\n", 'child.yaml:1: extends: expected the path of a pipeline file, got the folder "."; name'),
@@ -179,8 +179,8 @@ def test_a_line_and_a_dict_extend_a_file_of_the_working_directory() -> None:
          "child.yaml:2: this is not YAML: while scanning for the next token found character '\\t' that cannot start "
          "any token. Take spaces, not tabs."),
         ("wrappers: {framestack: 3}\nenv: CartPole-v1\n",
-         "child.yaml:1: wrappers: expected a list of layers, got {framestack: 3}. A mapping changes the layers of a "
-         "file that this one extends."),
+         "child.yaml:1: wrappers: expected a list of wrappers, got {framestack: 3}. A mapping changes the wrappers of "
+         "a file that this one extends."),
     ],
 )  # fmt: skip
 def test_a_mistake_names_the_file_that_it_stands_in(child: str, message: str) -> None:
@@ -331,8 +331,8 @@ def test_a_path_lies_beside_the_file_that_it_stands_in_however_it_is_given(chang
         top__test=f"extends: ../base/base.yaml\neval:\n  wrappers:\n    monitor: {change}\n",
     )
     for pipeline in (PipelineSpec.load("top/train.yaml"), in_mode(PipelineSpec.load("top/test.yaml"), "eval")):
-        (layer,) = plan(pipeline).pipeline.wrappers
-        assert Path(layer.kwargs["dir"]).resolve() == Path("top/runs/b").resolve()
+        (wrapper,) = plan(pipeline).pipeline.wrappers
+        assert Path(wrapper.kwargs["dir"]).resolve() == Path("top/runs/b").resolve()
 
 
 def test_a_backend_of_a_base_file_is_told_with_the_line_that_names_it(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_a_backend_of_a_base_file_is_told_with_the_line_that_names_it(tmp_path: 
 
 
 def test_a_long_curriculum_is_written_and_read_back() -> None:
-    """A run folder's pipeline holds it twice, the second time in the evaluation's layers."""
-    layers = [{"seed_each_episode": {"seeds": list(range(25_000))}}]
-    spec = plan(PipelineSpec.from_dict({"env": "CartPole-v1", "n": 2, "wrappers": layers, "eval": {"n": 1}})).pipeline
+    """A run folder's pipeline holds it twice, the second time in the evaluation's wrappers."""
+    wrappers = [{"seed_each_episode": {"seeds": list(range(25_000))}}]
+    spec = plan(PipelineSpec.from_dict({"env": "CartPole-v1", "n": 2, "wrappers": wrappers, "eval": {"n": 1}})).pipeline
     assert PipelineSpec.from_yaml(spec.to_yaml()) == spec

@@ -27,11 +27,11 @@ from vecwrap.errors import BackendError, PlanError, SpecError, VecwrapError
 from vecwrap.pipeline import plan as plan_module
 from vecwrap.pipeline.build import build_plan
 from vecwrap.pipeline.environments import MakeEnvironment
-from vecwrap.pipeline.layers import at_end
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.registry import register_wrapper, wrappers
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.words import BACKEND_OPTIONS, LayerSpec
+from vecwrap.pipeline.words import BACKEND_OPTIONS, WrapperSpec
+from vecwrap.pipeline.wrappers import at_end
 
 
 class Scale(gymnasium.ObservationWrapper[Any, Any, Any]):
@@ -69,7 +69,7 @@ class Halve(VecEnvWrapper):
 
 
 class Blank(gymnasium.Env[Any, Any]):
-    """Takes what layers ask for."""
+    """Takes what wrappers ask for."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -138,20 +138,20 @@ def message_of(line: str, **overrides: Any) -> str:
     return str(error.value)
 
 
-# -- layers -----------------------------------------------------------------------------------------------------------
+# -- wrappers ----------------------------------------------------------------------------------------------------------
 
 
-def test_each_layer_runs_where_its_class_says() -> None:
-    layers = planned("PlanBlank-v0 n=2 | scale | time_limit:9 | halve").layers
-    assert [layer.runs_in for layer in layers] == ["worker", "worker", "parent"]
+def test_each_wrapper_runs_where_its_class_says() -> None:
+    wrappers = planned("PlanBlank-v0 n=2 | scale | time_limit:9 | halve").wrappers
+    assert [wrapper.runs_in for wrapper in wrappers] == ["worker", "worker", "parent"]
 
 
 def test_callables_and_partials_are_looked_through() -> None:
     wraps = [functools.partial(Scale, factor=3.0), lambda env: env, wrap_vector, functools.partial(wrap_vector, k=3)]
-    layers = planned("PlanBlank-v0 n=2 backend=dummy", wrappers=wraps).layers
-    assert [layer.runs_in for layer in layers] == ["worker", "worker", "parent", "parent"]
-    assert layers[0].spec.name == "scale"
-    assert layers[3].bound.kwargs == {"k": 3}
+    wrappers = planned("PlanBlank-v0 n=2 backend=dummy", wrappers=wraps).wrappers
+    assert [wrapper.runs_in for wrapper in wrappers] == ["worker", "worker", "parent", "parent"]
+    assert wrappers[0].spec.name == "scale"
+    assert wrappers[3].bound.kwargs == {"k": 3}
 
 
 def test_an_object_that_can_be_called_runs_where_its_call_says() -> None:
@@ -159,10 +159,10 @@ def test_an_object_that_can_be_called_runs_where_its_call_says() -> None:
         def __call__(self, env: vecwrap.VecEnv) -> vecwrap.VecEnv:
             return env
 
-    assert planned("PlanBlank-v0 n=2 backend=dummy", wrappers=[Wrap()]).layers[0].runs_in == "parent"
+    assert planned("PlanBlank-v0 n=2 backend=dummy", wrappers=[Wrap()]).wrappers[0].runs_in == "parent"
 
 
-def test_a_layer_in_the_wrong_place_is_told_what_to_move_where() -> None:
+def test_a_wrapper_in_the_wrong_place_is_told_what_to_move_where() -> None:
     assert message_of("PlanBlank-v0 | halve | time_limit:9 | scale") == (
         'wrappers[1] "time_limit": it wraps each sub-environment, in the workers, so it cannot stand outside of '
         '"halve" (wrappers[0]), which wraps the whole vector. Move "time_limit" before "halve": '
@@ -171,11 +171,11 @@ def test_a_layer_in_the_wrong_place_is_told_what_to_move_where() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layer", "message"),
+    ("wrapper", "message"),
     [
         (
             gymnasium.wrappers.vector.NormalizeObservation,
-            "NormalizeObservation wraps one of Gymnasium's vector environments from outside and cannot be a layer. "
+            "NormalizeObservation wraps one of Gymnasium's vector environments from outside and cannot be a wrapper. "
             'Instead, take "gymnasium.wrappers:NormalizeObservation", which wraps each sub-environment, or put it '
             "around the finished environment: NormalizeObservation(vecwrap.build(...)).",
         ),
@@ -186,11 +186,11 @@ def test_a_layer_in_the_wrong_place_is_told_what_to_move_where() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_cannot_be_a_layer_is_told_why(layer: Any, message: str) -> None:
-    assert message in message_of("PlanBlank-v0 n=1", wrappers=[layer])
+def test_what_cannot_be_a_wrapper_is_told_why(wrapper: Any, message: str) -> None:
+    assert message in message_of("PlanBlank-v0 n=1", wrappers=[wrapper])
 
 
-def test_a_layer_says_what_its_environment_must_be_made_with() -> None:
+def test_a_wrapper_says_what_its_environment_must_be_made_with() -> None:
     made = planned("PlanBlank-v0 n=1 | noskip:0.5").environment.factories[0]().unwrapped
     assert (made.frameskip, made.sticky) == (1, 0.5)  # type: ignore[attr-defined]
     assert message_of("CartPole-v1 n=1 | noskip") == (
@@ -202,20 +202,20 @@ def test_a_layer_says_what_its_environment_must_be_made_with() -> None:
     assert planned("PlanBlank-v0 n=1 env_kwargs.frameskip=1 | noskip").pipeline.env_kwargs == {"frameskip": 1}
 
 
-@pytest.mark.parametrize(("layer", "sticky"), [("atari", 0.0), ("atari:machado", 0.25)])
-def test_an_atari_id_that_skips_by_itself_is_made_without(layer: str, sticky: float) -> None:
+@pytest.mark.parametrize(("wrapper", "sticky"), [("atari", 0.0), ("atari:machado", 0.25)])
+def test_an_atari_id_that_skips_by_itself_is_made_without(wrapper: str, sticky: float) -> None:
     pytest.importorskip("ale_py")
     for name in ("ALE/Pong-v5", "Pong-v4", "PongNoFrameskip-v4"):
-        factory = planned(f"{name} n=1 | time_limit:400 | {layer}").environment.factories[0]
+        factory = planned(f"{name} n=1 | time_limit:400 | {wrapper}").environment.factories[0]
         assert isinstance(factory, MakeEnvironment)
         assert factory.kwargs == {"frameskip": 1, "repeat_action_probability": sticky}
 
 
 def test_paths_of_a_file_are_relative_to_it(tmp_path: Path) -> None:
     text = "env: PlanBlank-v0\nn: 1\nwrappers:\n  - halve: {file: out.csv}\n"
-    layer = plan(PipelineSpec.from_yaml(text, "p.yaml", tmp_path)).layers[0]
-    assert layer.bound.kwargs["file"] == str(tmp_path / "out.csv")
-    assert layer.spec.kwargs["file"] == str(tmp_path / "out.csv")
+    wrapper = plan(PipelineSpec.from_yaml(text, "p.yaml", tmp_path)).wrappers[0]
+    assert wrapper.bound.kwargs["file"] == str(tmp_path / "out.csv")
+    assert wrapper.spec.kwargs["file"] == str(tmp_path / "out.csv")
 
 
 def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     text = "env: PlanBlank-v0\nn: 1\nstats: ~/s.npz\nwrappers:\n  - halve: {file: ~/runs/out.csv}\n"
     for directory in (tmp_path, None):
         planned = plan(PipelineSpec.from_yaml(text, "p.yaml", directory))
-        assert planned.layers[0].bound.kwargs["file"] == str(tmp_path / "home" / "runs" / "out.csv")
+        assert planned.wrappers[0].bound.kwargs["file"] == str(tmp_path / "home" / "runs" / "out.csv")
         assert planned.pipeline.stats == str(tmp_path / "home" / "s.npz")
 
 
@@ -239,15 +239,15 @@ class Named(Halve):
         self.made_with.append((file, *words, more, log))
 
 
-def test_a_layer_writes_where_the_spec_says_wherever_the_program_goes(
+def test_a_wrapper_writes_where_the_spec_says_wherever_the_program_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     for args, kwargs in [(("a", "word"), {}), (("a",), {}), ((), {"file": "a"})]:
-        layer = LayerSpec(Named, args, {"more": Path("b"), **kwargs})
+        wrapper = WrapperSpec(Named, args, {"more": Path("b"), **kwargs})
         monkeypatch.chdir(tmp_path)
-        checked = plan(PipelineSpec("PlanBlank-v0", n=1, backend="dummy", wrappers=[layer]))
+        checked = plan(PipelineSpec("PlanBlank-v0", n=1, backend="dummy", wrappers=[wrapper]))
         monkeypatch.chdir("elsewhere")
         Named.made_with.clear()
         with build_plan(checked) as env:
@@ -391,7 +391,7 @@ def test_defaults_that_depend_on_other_arguments_are_filled_in() -> None:
 def test_a_path_may_be_given_for_its_text() -> None:
     one, other = (planned("PlanBlank-v0 n=2", wrappers=[{"monitor": given}]) for given in ([Path("a/b")], ["a/b"]))
     assert one.pipeline == other.pipeline
-    assert one.layers[0].bound.kwargs["dir"] == str(Path("a/b").absolute())
+    assert one.chain[0].bound.kwargs["dir"] == str(Path("a/b").absolute())
 
 
 def test_the_hash_stays_what_it_was() -> None:
@@ -517,11 +517,11 @@ def test_spaces_and_bytes_are_those_of_the_environment_that_is_built() -> None:
     data = planned(line).with_spaces().to_dict()
     with vecwrap.build(line) as env:
         observations, _ = env.reset(seed=1)
-        outermost = data["layers"][-1]
+        outermost = data["wrappers"][-1]
         assert outermost["after"]["observations"]["shape"] == list(env.single_observation_space.shape or ())
         assert outermost["bytes_per_step"] == observations.nbytes
         assert data["environment"]["bytes_per_step"] == env.core.slots.observations.batch().nbytes
-    before, after = (data["layers"][1][when]["actions"] for when in ("before", "after"))
+    before, after = (data["wrappers"][1][when]["actions"] for when in ("before", "after"))
     assert (before["low"], before["high"], after["low"], after["high"]) == (-2.0, 2.0, -1.0, 1.0)
 
 
@@ -529,7 +529,7 @@ def test_the_plan_as_data_is_plain_and_says_what_the_text_says() -> None:
     found = planned("PlanBlank-v0 n=2 seed=3 backend=dummy | scale:3 | halve:file=x.csv").with_spaces()
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert (data["pipeline"], data["n"], data["seed"]) == (found.pipeline.hash, 2, 3)
-    scale, halve = data["layers"]
+    scale, halve = data["wrappers"]
     assert scale["arguments"] == {"factor": 3.0}
     assert halve["before"]["observations"] == {
         "type": "Box", "shape": [4], "dtype": "float32", "low": -1.0, "high": 1.0,
@@ -541,20 +541,20 @@ def test_the_plan_as_data_is_plain_and_says_what_the_text_says() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in wrappers.names() if name != "mujoco"])
-def test_every_layer_says_what_it_does_at_an_episodes_end(name: str) -> None:
+def test_every_wrapper_says_what_it_does_at_an_episodes_end(name: str) -> None:
     said = at_end(wrappers.load(name))
     assert said.endswith(".")
     assert 7 < len(said) <= 110
 
 
-def test_layers_of_the_vector_are_tried_on_as_many_rows_as_there_will_be(tmp_path: Path) -> None:
+def test_wrappers_of_the_vector_are_tried_on_as_many_rows_as_there_will_be(tmp_path: Path) -> None:
     text = "env: CartPole-v1\nn: 4\nbackend: dummy\nrender_mode: rgb_array\nwrappers:\n  - video: {envs: [1, 3]}\n"
     assert plan(PipelineSpec.from_yaml(text)).with_spaces().stages is not None
     with pytest.raises(PlanError, match="envs: expected indices from 0 to 3"):
         plan(PipelineSpec.from_yaml(text.replace("3]", "4]"))).with_spaces()
 
 
-def test_a_layer_may_ask_the_sub_environments_while_it_is_tried() -> None:
+def test_a_wrapper_may_ask_the_sub_environments_while_it_is_tried() -> None:
     asked = []
 
     def ask(env: VecEnv) -> VecEnv:
@@ -591,7 +591,7 @@ def test_looking_at_the_spaces_takes_no_longer_than_a_start_may() -> None:
         late.with_spaces()
 
 
-def test_a_layer_that_refuses_the_environment_is_told_with_its_place() -> None:
+def test_a_wrapper_that_refuses_the_environment_is_told_with_its_place() -> None:
     text = "env: PlanBlank-v0\nn: 2\nbackend: dummy\nwrappers:\n  - gymnasium.wrappers:GrayscaleObservation\n"
     found = plan(PipelineSpec.from_yaml(text, "p.yaml"))
     with pytest.raises(
@@ -609,7 +609,7 @@ def test_what_the_backend_takes_from_the_pipeline_is_what_every_backend_takes() 
     assert set(policy) < set(BACKEND_OPTIONS)
 
 
-def test_a_vector_layer_sees_the_mode() -> None:
+def test_a_vector_wrapper_sees_the_mode() -> None:
     seen = []
 
     def look(env: VecEnv) -> VecEnv:
@@ -647,23 +647,23 @@ parameters = st.sampled_from(["k", "axis", "padding", "factor", "dir", "lineage"
     ),
     st.dictionaries(st.sampled_from(["name", "workers", "daemon", "envs_per_worker", "start_method"]), arguments),
 )
-def test_any_pipeline_that_can_be_read_has_a_plan_or_an_error_of_ours(layers: Any, backend: Any) -> None:
+def test_any_pipeline_that_can_be_read_has_a_plan_or_an_error_of_ours(wrappers: Any, backend: Any) -> None:
     with contextlib.suppress(VecwrapError):
         str(plan(PipelineSpec.from_dict({"env": "CartPole-v1", "n": 2, "backend": backend,
-                                         "wrappers": [{name: given} for name, given in layers]})))  # fmt: skip
+                                         "wrappers": [{name: given} for name, given in wrappers]})))  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("layers", "words"),
+    ("wrappers", "words"),
     [
         (["atari"], "Accesses the emulator directly"),
         (["gymnasium.wrappers:ClipReward:-1,1", "atari"], "Goes through env.step: ClipReward lies between atari"),
         (["atari:direct=false"], "Goes through env.step: direct=False"),
     ],
 )
-def test_the_plan_says_which_way_atari_takes_to_the_emulator(layers: list[str], words: str) -> None:
+def test_the_plan_says_which_way_atari_takes_to_the_emulator(wrappers: list[str], words: str) -> None:
     pytest.importorskip("ale_py")
-    text = str(plan(PipelineSpec("PongNoFrameskip-v4", n=1, wrappers=layers)).with_spaces())
+    text = str(plan(PipelineSpec("PongNoFrameskip-v4", n=1, wrappers=wrappers)).with_spaces())
     assert words in " ".join(text.split())
 
 

@@ -1,4 +1,4 @@
-"""A package that adds a layer: installed as its users install it, and used through every door."""
+"""A package that adds a wrapper: installed as its users install it, and used through every door."""
 
 import json
 import os
@@ -74,23 +74,27 @@ def test_its_name_shows_up(installed):
         ["check", LINE, "--json"],
         ["explain", LINE],
     )
-    (layer,) = json.loads(listed[1])["layers"]
-    assert (layer["owner"], layer["runs_in"], layer["parameters"][0]["name"]) == ("vecwrap-delay", "parent", "interest")
-    assert layer["at_an_episodes_end"] == "The sum of its rewards is paid."
+    (wrapper,) = json.loads(listed[1])["wrappers"]
+    assert (wrapper["owner"], wrapper["runs_in"], wrapper["parameters"][0]["name"]) == (
+        "vecwrap-delay",
+        "parent",
+        "interest",
+    )
+    assert wrapper["at_an_episodes_end"] == "The sum of its rewards is paid."
     assert "how much of what is owed is added to it at each step." in schema[1]
     assert json.loads(checked[1]) == []
     assert [status for status, _ in (listed, schema, checked, explained)] == [0, 0, 0, 0]
     assert "at an episode's end: the sum of its rewards is paid." in explained[1]
 
 
-def test_its_layer_keeps_the_laws_and_does_what_it_says(installed):
+def test_its_wrapper_keeps_the_laws_and_does_what_it_says(installed):
     assert python([installed], "-c", LAWS) == "good\n"
 
 
 def test_without_it_there_is_no_such_name_and_one_that_two_packages_claim_is_refused(installed, tmp_path):
     ((status, said),) = commands([], ["list", "delay_reward"])
     assert status == 2
-    assert 'there is no layer, backend or finding "delay_reward"' in said
+    assert 'there is no wrapper, backend or finding "delay_reward"' in said
     rival = tmp_path / "rival-1.0.dist-info"
     rival.mkdir()
     (rival / "METADATA").write_text("Metadata-Version: 2.1\nName: rival\nVersion: 1.0\n")
@@ -99,7 +103,7 @@ def test_without_it_there_is_no_such_name_and_one_that_two_packages_claim_is_ref
         [installed, tmp_path], ["explain", LINE], ["explain", "CartPole-v1 n=1"], ["list"]
     )
     assert status == 2
-    assert "vecwrap-delay (vecwrap_delay.layer:DelayReward)" in said
+    assert "vecwrap-delay (vecwrap_delay.wrapper:DelayReward)" in said
     assert "rival (rival:Delay)" in said
     assert others[0] == listed[0] == 0  # what does not use the name is not harmed
     assert listed[1].count("is claimed by") == 1

@@ -17,7 +17,7 @@ from vecwrap.sources.import_paths import import_target
 
 @pytest.fixture
 def table() -> NameTable:
-    return NameTable("layer", "vecwrap.test_nothing", {"framestack": "vecwrap.wrappers.framestack:FrameStack"})
+    return NameTable("wrapper", "vecwrap.test_nothing", {"framestack": "vecwrap.wrappers.framestack:FrameStack"})
 
 
 class FakePoint:
@@ -34,7 +34,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def install(*points: FakePoint) -> NameTable:
         monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [p for p in points if group == "g"])
-        return NameTable("layer", "g", {"framestack": "vecwrap.wrappers.framestack:FrameStack"})
+        return NameTable("wrapper", "g", {"framestack": "vecwrap.wrappers.framestack:FrameStack"})
 
     return install
 
@@ -55,7 +55,7 @@ def test_looking_at_names_imports_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", registry.wrappers.names())
-def test_every_layer_of_this_package_is_found_under_its_name(name: str) -> None:
+def test_every_wrapper_of_this_package_is_found_under_its_name(name: str) -> None:
     entry = registry.wrappers.entry(name)
     assert entry.owner == "vecwrap"
     if name != "time_limit":  # one name finds everything: spec key = module = test file
@@ -65,7 +65,7 @@ def test_every_layer_of_this_package_is_found_under_its_name(name: str) -> None:
 def test_an_unknown_name_suggests_a_near_one_or_lists_all() -> None:
     with pytest.raises(SpecError) as error:
         registry.wrappers.load("framestak", 'pong.yaml:7: wrappers[1] "framestak"')
-    assert str(error.value) == 'pong.yaml:7: wrappers[1] "framestak": unknown layer. Did you mean "framestack"?'
+    assert str(error.value) == 'pong.yaml:7: wrappers[1] "framestak": unknown wrapper. Did you mean "framestack"?'
     with pytest.raises(
         SpecError,
         match=r"unknown backend\. Known names: dummy, ray, shmem, subprocess, threads; an import path is written "
@@ -75,18 +75,18 @@ def test_an_unknown_name_suggests_a_near_one_or_lists_all() -> None:
 
 
 def test_a_name_taken_twice_is_refused_with_both_owners(table: NameTable) -> None:
-    table.register("halve", "a.layers:Halve")
-    table.register("halve", "a.layers:Halve")  # the same again is no conflict
+    table.register("halve", "a.chain:Halve")
+    table.register("halve", "a.chain:Halve")  # the same again is no conflict
     with pytest.raises(SpecError) as error:
-        table.register("halve", "b.layers:Halve")
+        table.register("halve", "b.chain:Halve")
     assert str(error.value) == (
-        'register "halve": the name is taken by a.layers (a.layers:Halve); b.layers (b.layers:Halve) needs another one.'
+        'register "halve": the name is taken by a.chain (a.chain:Halve); b.chain (b.chain:Halve) needs another one.'
     )
     with pytest.raises(SpecError, match="taken by vecwrap"):
-        table.register("framestack", "b.layers:FrameStack")
+        table.register("framestack", "b.chain:FrameStack")
 
 
-def test_a_cell_that_defines_and_registers_a_layer_can_be_run_again(table: NameTable) -> None:
+def test_a_cell_that_defines_and_registers_a_wrapper_can_be_run_again(table: NameTable) -> None:
     for _ in range(2):
 
         class Halve(gymnasium.Wrapper):  # type: ignore[type-arg]
@@ -102,7 +102,7 @@ def test_what_is_no_name_or_no_target_is_refused(table: NameTable, name: str, ta
         table.register(name, target)
 
 
-def test_register_wrapper_adds_to_the_layers() -> None:
+def test_register_wrapper_adds_to_the_wrappers() -> None:
     register_wrapper("test_registry_clip", gymnasium.wrappers.ClipReward)
     try:
         assert registry.wrappers.load("test_registry_clip") is gymnasium.wrappers.ClipReward
@@ -124,8 +124,8 @@ def test_two_packages_that_claim_a_name_are_both_named(installed: Any) -> None:
     with pytest.raises(SpecError) as error:
         table.load("framestack")
     assert str(error.value) == (
-        'layer "framestack": the name "framestack" is claimed by vecwrap (vecwrap.wrappers.framestack:FrameStack) and '
-        "some-plugin (plug:Stack); give an import path, or remove one."
+        'wrapper "framestack": the name "framestack" is claimed by vecwrap (vecwrap.wrappers.framestack:FrameStack) '
+        "and some-plugin (plug:Stack); give an import path, or remove one."
     )
     assert table.entry("other").owner == "some-plugin"
 

@@ -175,7 +175,7 @@ def test_overrides_come_last(run):
         pytest.warns(RuntimeWarning, match=r"stats\.npz normalises observations \(Normalize\)"),
         vecwrap.load(folder, mode="eval", **{"eval.wrappers": ["monitor"]}) as env,
     ):
-        assert env.pipeline.layer_names == ("monitor",)
+        assert env.pipeline.wrapper_names == ("monitor",)
 
 
 def test_without_statistics_an_evaluation_that_needs_them_is_refused(run):

@@ -1,4 +1,4 @@
-"""Law 1 on real environments: the three backends, any number of workers, every mode, layers included, bit for bit."""
+"""Law 1 on real environments: the three backends, any number of workers, every mode, wrappers included, bit for bit."""
 
 import threading
 from functools import partial

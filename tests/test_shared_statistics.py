@@ -10,12 +10,12 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 import vecwrap
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError
 
-LAYERS = ["monitor", "normalize_obs", "normalize_reward"]
+WRAPPERS = ["monitor", "normalize_obs", "normalize_reward"]
 
 
 @pytest.fixture
 def training():
-    env = vecwrap.build("Pendulum-v1", n=3, wrappers=LAYERS, backend="dummy", seed=1)
+    env = vecwrap.build("Pendulum-v1", n=3, wrappers=WRAPPERS, backend="dummy", seed=1)
     env.reset()
     run(env, 50)
     yield env
@@ -31,13 +31,15 @@ def run(env, steps):
 def numbers(env):
     return [
         (name, statistics.mean.tolist(), statistics.var.tolist(), statistics.count)
-        for layer in env.layers[:-1]
-        for name, statistics in layer.layer_statistics().items()
+        for wrapper in env.chain[:-1]
+        for name, statistics in wrapper.wrapper_statistics().items()
     ]
 
 
 def test_an_evaluation_copy_follows_the_training_environment_and_never_moves_it(training):
-    with vecwrap.build("Pendulum-v1", n=2, wrappers=LAYERS[1:], backend="dummy", stats=training, seed=9) as evaluation:
+    with vecwrap.build(
+        "Pendulum-v1", n=2, wrappers=WRAPPERS[1:], backend="dummy", stats=training, seed=9
+    ) as evaluation:
         assert not evaluation.training
         assert training.training
         before = numbers(training)
@@ -52,17 +54,17 @@ def test_an_evaluation_copy_follows_the_training_environment_and_never_moves_it(
 def test_observations_that_are_normalised_there_and_not_here_are_a_warning(training, tmp_path):
     training.save(tmp_path / "run.npz")
     for source, where in [(training, repr(training)), (tmp_path / "run.npz", str(tmp_path / "run.npz"))]:
-        told = re.escape(f"stats: {where} normalises observations (NormalizeObs), and no layer here takes")
-        for layers in (["monitor"], ["normalize_reward"]):
+        told = re.escape(f"stats: {where} normalises observations (NormalizeObs), and no wrapper here takes")
+        for wrappers in (["monitor"], ["normalize_reward"]):
             with pytest.warns(RuntimeWarning, match=told):
-                vecwrap.build("Pendulum-v1", n=1, wrappers=layers, backend="dummy", stats=source).close()
+                vecwrap.build("Pendulum-v1", n=1, wrappers=wrappers, backend="dummy", stats=source).close()
         with vecwrap.build("Pendulum-v1", n=1, wrappers=["normalize_obs"], backend="dummy", stats=source):
             pass  # an evaluation that leaves rewards as they are is told nothing
 
 
 def test_the_same_observations_are_shown_alike(training):
     training.eval()
-    with vecwrap.build("Pendulum-v1", n=3, wrappers=LAYERS, backend="dummy", stats=training) as evaluation:
+    with vecwrap.build("Pendulum-v1", n=3, wrappers=WRAPPERS, backend="dummy", stats=training) as evaluation:
         np.testing.assert_array_equal(training.reset(seed=4)[0], evaluation.reset(seed=4)[0])
         actions = training.action_space.sample()
         for one, other in zip(training.step(actions)[:2], evaluation.step(actions)[:2], strict=True):
@@ -71,8 +73,8 @@ def test_the_same_observations_are_shown_alike(training):
 
 def test_statistics_that_are_given_go_on_where_the_pipeline_says_so(training, tmp_path):
     training.save(tmp_path / "run.npz")
-    layers = [{"normalize_obs": {}}, {"normalize_reward": {}}]
-    pipeline = {"env": "Pendulum-v1", "n": 2, "backend": "dummy", "wrappers": layers, "seed": 5}
+    wrappers = [{"normalize_obs": {}}, {"normalize_reward": {}}]
+    pipeline = {"env": "Pendulum-v1", "n": 2, "backend": "dummy", "wrappers": wrappers, "seed": 5}
     begun = {**pipeline, "stats": str(tmp_path / "run.npz")}
     before = numbers(training)
     with vecwrap.build(begun) as still, vecwrap.build({**begun, "training": True}) as going_on:
@@ -85,7 +87,7 @@ def test_statistics_that_are_given_go_on_where_the_pipeline_says_so(training, tm
         assert all(now[-1] > then[-1] for now, then in zip(numbers(going_on), before, strict=True))
         assert still.pipeline.hash == going_on.pipeline.hash, "what the agent sees at first is the same"
     assert numbers(training) == before, "a file's are a copy"
-    evaluation = {**pipeline, "wrappers": layers, "eval": {"training": True}}
+    evaluation = {**pipeline, "wrappers": wrappers, "eval": {"training": True}}
     (tmp_path / "mine.json").write_text(json.dumps(evaluation))
     with vecwrap.load(tmp_path / "mine.json", mode="eval", stats=training) as going_on:
         going_on.reset()
@@ -95,7 +97,7 @@ def test_statistics_that_are_given_go_on_where_the_pipeline_says_so(training, tm
 
 def test_statistics_from_a_file_for_another_n(training, tmp_path):
     training.save(tmp_path / "run.npz")
-    with vecwrap.build("Pendulum-v1", n=1, wrappers=LAYERS[1:], stats=tmp_path / "run.npz") as evaluation:
+    with vecwrap.build("Pendulum-v1", n=1, wrappers=WRAPPERS[1:], stats=tmp_path / "run.npz") as evaluation:
         assert numbers(evaluation) == numbers(training)
         evaluation.reset(seed=1)
         run(evaluation, 10)
@@ -105,7 +107,7 @@ def test_statistics_from_a_file_for_another_n(training, tmp_path):
         assert numbers(evaluation) != numbers(training)
 
 
-def test_both_halves_in_one_layer(training):
+def test_both_halves_in_one_wrapper(training):
     with (
         vecwrap.build("Pendulum-v1", n=2, wrappers=["normalize"], backend="dummy", seed=2) as source,
         vecwrap.build("Pendulum-v1", n=1, wrappers=["normalize"], backend="dummy", stats=source) as evaluation,
@@ -117,16 +119,16 @@ def test_both_halves_in_one_layer(training):
 
 
 @pytest.mark.parametrize(
-    ("env", "layers", "words"),
+    ("env", "wrappers", "words"),
     [
-        ("Pendulum-v1", ["normalize"], "has no statistics of a layer Normalize"),
+        ("Pendulum-v1", ["normalize"], "has no statistics of a wrapper Normalize"),
         ("CartPole-v1", ["normalize_obs"], r"of other observations: expected .*\(4,\).*got .*\(3,\)"),
-        ("Pendulum-v1", ["normalize_obs", "normalize_obs"], "has no statistics of a layer NormalizeObs"),
+        ("Pendulum-v1", ["normalize_obs", "normalize_obs"], "has no statistics of a wrapper NormalizeObs"),
     ],
 )
-def test_statistics_that_do_not_fit_are_refused(training, env, layers, words):
+def test_statistics_that_do_not_fit_are_refused(training, env, wrappers, words):
     with pytest.raises(CheckpointError, match=words):
-        vecwrap.build(env, n=1, wrappers=layers, stats=training)
+        vecwrap.build(env, n=1, wrappers=wrappers, stats=training)
 
 
 def test_a_file_that_holds_no_state_is_refused_before_anything_is_made(tmp_path):
@@ -141,7 +143,7 @@ def test_a_file_that_holds_no_state_is_refused_before_anything_is_made(tmp_path)
 
 
 def test_a_load_into_an_evaluation_copy_leaves_training_alone_and_one_into_training_is_shared(training):
-    evaluation = vecwrap.build("Pendulum-v1", n=3, wrappers=LAYERS, backend="dummy", stats=training)
+    evaluation = vecwrap.build("Pendulum-v1", n=3, wrappers=WRAPPERS, backend="dummy", stats=training)
     before = training.state_dict()
     at = numbers(training)
     run(training, 10)
@@ -170,10 +172,10 @@ def test_a_load_into_a_copy_of_both_halves_leaves_training_alone():
     evaluation.close()
 
 
-def test_a_load_that_a_layer_refuses_leaves_shared_what_was(training, tmp_path):
+def test_a_load_that_a_wrapper_refuses_leaves_shared_what_was(training, tmp_path):
     (tmp_path / "taken").write_text("a file, where the monitor's folder would be")
-    layers = [{"monitor": {"dir": str(tmp_path / "taken")}}, *LAYERS[1:]]
-    with vecwrap.build("Pendulum-v1", n=2, wrappers=layers, backend="dummy", stats=training) as evaluation:
+    wrappers = [{"monitor": {"dir": str(tmp_path / "taken")}}, *WRAPPERS[1:]]
+    with vecwrap.build("Pendulum-v1", n=2, wrappers=wrappers, backend="dummy", stats=training) as evaluation:
         before = numbers(training)
         with pytest.raises(PlanError, match="monitor: dir"):
             evaluation.load_state_dict(evaluation.state_dict())
@@ -185,7 +187,7 @@ def test_a_load_that_a_layer_refuses_leaves_shared_what_was(training, tmp_path):
 def test_what_has_no_statistics_to_share_is_refused_with_what_has(training):
     pytest.importorskip("stable_baselines3")
     with pytest.raises(ArgumentError, match=r"stats: .* NormalizedVecEnv; .* inside .* is its vecwrap_env"):
-        vecwrap.build("Pendulum-v1", n=1, wrappers=LAYERS, backend="dummy", stats=vecwrap.to_sb3(training))
+        vecwrap.build("Pendulum-v1", n=1, wrappers=WRAPPERS, backend="dummy", stats=vecwrap.to_sb3(training))
     with pytest.raises(ArgumentError, match="stats: expected a vecwrap environment or a file .* got int"):
         training.share_statistics(3)
     wrapped = RecordEpisodeStatistics(RecordEpisodeStatistics(training))
@@ -199,7 +201,7 @@ def test_a_load_into_training_is_seen_by_its_copies_also_where_it_began_with_a_f
     training.save(tmp_path / "begun.npz")
     run(training, 30)
     training.save(tmp_path / "later.npz")
-    settings = {"wrappers": LAYERS, "backend": "dummy"}
+    settings = {"wrappers": WRAPPERS, "backend": "dummy"}
     with (
         vecwrap.build("Pendulum-v1", n=3, **settings, stats=tmp_path / "begun.npz") as resumed,
         vecwrap.build("Pendulum-v1", n=1, **settings, stats=resumed) as evaluation,
@@ -215,10 +217,10 @@ def test_a_load_into_training_is_seen_by_its_copies_also_where_it_began_with_a_f
 def test_statistics_that_fit_in_part_change_nothing():
     with (
         vecwrap.build("Pendulum-v1", n=2, wrappers=["normalize_reward"], backend="dummy", seed=1) as source,
-        vecwrap.build("Pendulum-v1", n=2, wrappers=LAYERS, backend="dummy", seed=1) as other,
+        vecwrap.build("Pendulum-v1", n=2, wrappers=WRAPPERS, backend="dummy", seed=1) as other,
     ):
         source.reset()
-        with pytest.raises(CheckpointError, match="has no statistics of a layer NormalizeObs"):
+        with pytest.raises(CheckpointError, match="has no statistics of a wrapper NormalizeObs"):
             other.share_statistics(source)
         before = numbers(source)
         other.reset()

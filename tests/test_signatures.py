@@ -1,4 +1,4 @@
-"""Arguments are checked against a layer's signature, strictly."""
+"""Arguments are checked against a wrapper's signature, strictly."""
 
 import enum
 import os
@@ -14,7 +14,7 @@ import pytest
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.signatures import REQUIRED, Signature, checked, in_words, summary
 from vecwrap.pipeline.values import plain
-from vecwrap.pipeline.words import LayerSpec
+from vecwrap.pipeline.words import WrapperSpec
 
 if TYPE_CHECKING:
     from nowhere import Unknown
@@ -32,8 +32,8 @@ def stack(env: Any, k: int, padding: Literal["zero", "first"] = "zero", *, scale
 
 
 def bind(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    layer = LayerSpec("stack", args, kwargs)
-    return Signature.of(function).bind(layer.args, layer.kwargs, layer.where, layer.where_argument)
+    wrapper = WrapperSpec("stack", args, kwargs)
+    return Signature.of(function).bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
 
 
 def test_positions_become_names_and_defaults_are_known() -> None:
@@ -44,7 +44,7 @@ def test_positions_become_names_and_defaults_are_known() -> None:
 
 
 def test_a_default_that_a_file_can_hold_is_filled_in_where_its_type_gives_it_back() -> None:
-    def layer(
+    def wrapper(
         env: Any,
         kind: Padding = Padding.ZERO,
         kinds: tuple[Padding, ...] = (Padding.ZERO,),
@@ -57,31 +57,35 @@ def test_a_default_that_a_file_can_hold_is_filled_in_where_its_type_gives_it_bac
         array: Any = np.zeros(2),  # noqa: B008
     ) -> None: ...
 
-    bound = bind(layer)
+    bound = bind(wrapper)
     assert len(bound.defaults) == 9
     assert set(bound.complete) == {"kind", "kinds", "file", "ids", "table"}
     written = {key: plain(value, key) for key, value in bound.complete.items()}
     assert written == {"kind": "zero", "kinds": ["zero"], "file": "levels", "ids": [1, 2], "table": {"a": "zero"}}
-    assert bind(layer, **written).kwargs == bound.complete
-    assert bind(layer, kind="zero", ids=[2, 1]).complete == bound.complete
+    assert bind(wrapper, **written).kwargs == bound.complete
+    assert bind(wrapper, kind="zero", ids=[2, 1]).complete == bound.complete
 
 
 @pytest.mark.parametrize(
     ("args", "kwargs", "message"),
     [
-        (("four",), {}, 'layer "stack", argument k: expected int, got "four".'),
-        ((4.0,), {}, 'layer "stack", argument k: expected int, got 4.0.'),
-        ((True,), {}, 'layer "stack", argument k: expected int, got true.'),
-        ((4, "zeros"), {}, 'layer "stack", argument padding: expected "zero" or "first", got "zeros".'),
-        ((4,), {"scale": "2"}, 'layer "stack", argument scale: expected float or null, got "2".'),
+        (("four",), {}, 'wrapper "stack", argument k: expected int, got "four".'),
+        ((4.0,), {}, 'wrapper "stack", argument k: expected int, got 4.0.'),
+        ((True,), {}, 'wrapper "stack", argument k: expected int, got true.'),
+        ((4, "zeros"), {}, 'wrapper "stack", argument padding: expected "zero" or "first", got "zeros".'),
+        ((4,), {"scale": "2"}, 'wrapper "stack", argument scale: expected float or null, got "2".'),
         (
             (4,),
             {"pading": "zero"},
-            'layer "stack", argument pading: unknown argument. Did you mean "padding"? It takes ',
+            'wrapper "stack", argument pading: unknown argument. Did you mean "padding"? It takes ',
         ),
-        ((), {}, 'layer "stack": the argument k is missing. It takes (k: int, padding: "zero" or "first" = "zero", '),
-        ((4,), {"k": 3}, 'layer "stack", argument k: is given twice, by its name and as number 1 of those without.'),
-        ((4, "zero", 2.0), {}, 'layer "stack": expected at most 2 without a name, got 3 arguments. It takes (k: int, '),
+        ((), {}, 'wrapper "stack": the argument k is missing. It takes (k: int, padding: "zero" or "first" = "zero", '),
+        ((4,), {"k": 3}, 'wrapper "stack", argument k: is given twice, by its name and as number 1 of those without.'),
+        (
+            (4, "zero", 2.0),
+            {},
+            'wrapper "stack": expected at most 2 without a name, got 3 arguments. It takes (k: int, ',
+        ),
     ],
 )
 def test_an_argument_that_does_not_fit_is_told(args: tuple[Any, ...], kwargs: dict[str, Any], message: str) -> None:
@@ -141,21 +145,21 @@ def test_a_callable_fits_where_one_is_asked_for(annotation: Any) -> None:
 
 
 def test_a_type_that_cannot_be_found_is_not_checked() -> None:
-    def layer(env: Any, a: "Unknown", b: int = 3) -> None: ...
+    def wrapper(env: Any, a: "Unknown", b: int = 3) -> None: ...
 
-    assert bind(layer, object(), 4).kwargs["b"] == 4
+    assert bind(wrapper, object(), 4).kwargs["b"] == 4
     with pytest.raises(SpecError, match='expected int, got "x"'):
-        bind(layer, None, "x")
+        bind(wrapper, None, "x")
 
 
 def test_a_default_of_another_type_may_be_given() -> None:
-    def layer(env: Any, a: int = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013
+    def wrapper(env: Any, a: int = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013
 
-    assert bind(layer, None).kwargs == {"a": None}
+    assert bind(wrapper, None).kwargs == {"a": None}
 
 
 def test_a_default_that_is_not_quite_of_its_type_is_one_default_however_it_is_written() -> None:
-    def layer(
+    def wrapper(
         env: Any,
         limit: float = 1000,
         size: tuple[float, float] = (0, 1),
@@ -164,26 +168,26 @@ def test_a_default_that_is_not_quite_of_its_type_is_one_default_however_it_is_wr
 
     written = {"limit": 1000.0, "size": (0.0, 1.0), "names": 5000}
     for kwargs in ({}, {"limit": 1000}, {"limit": 1000.0}, {"size": [0.0, 1]}, written):
-        bound = bind(layer, **kwargs)
+        bound = bind(wrapper, **kwargs)
         assert "limit" not in bound.kwargs
         assert {name: repr(value) for name, value in bound.complete.items()} == {
             name: repr(value) for name, value in written.items()
         }
-    assert bind(layer, limit=7).kwargs == {"limit": 7.0}
+    assert bind(wrapper, limit=7).kwargs == {"limit": 7.0}
     with pytest.raises(SpecError, match="expected text, got 5001"):
-        bind(layer, names=5001)
+        bind(wrapper, names=5001)
 
 
 def test_the_word_none_is_said_in_a_line_as_everywhere() -> None:
-    def layer(env: Any, pooling: Literal["none", "max"] = "max", other: Literal["none"] | None = None) -> None: ...
+    def wrapper(env: Any, pooling: Literal["none", "max"] = "max", other: Literal["none"] | None = None) -> None: ...
 
-    assert bind(layer, pooling=None, other=None).kwargs == {"pooling": "none", "other": None}
+    assert bind(wrapper, pooling=None, other=None).kwargs == {"pooling": "none", "other": None}
 
 
 def test_any_number_and_any_name() -> None:
-    def layer(env: Any, a: int, *rest: Any, **more: Any) -> None: ...
+    def wrapper(env: Any, a: int, *rest: Any, **more: Any) -> None: ...
 
-    bound = bind(layer, 1, 2, 3, other=4)
+    bound = bind(wrapper, 1, 2, 3, other=4)
     assert (bound.args, bound.kwargs) == ((1, 2, 3), {"other": 4})
 
 

@@ -18,7 +18,7 @@ from vecwrap.errors import SpecError
 from vecwrap.pipeline.files import read_json, read_yaml, write_yaml
 from vecwrap.pipeline.scalars import read_scalar, read_yaml_scalar, write_scalar, write_yaml_scalar
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.words import BackendSpec, LayerSpec
+from vecwrap.pipeline.words import BackendSpec, WrapperSpec
 
 EXAMPLE = """\
 env: PongNoFrameskip-v4
@@ -43,9 +43,9 @@ words = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)
 targets = words | st.builds("{}:{}".format, st.from_regex(r"[a-z]{1,5}(\.[a-z]{1,5})?", fullmatch=True), words)
 
 
-def layers(arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[LayerSpec]:
+def wrappers(arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[WrapperSpec]:
     return st.builds(
-        LayerSpec,
+        WrapperSpec,
         targets,
         st.lists(arguments, max_size=3).map(tuple),
         st.dictionaries(words, arguments, max_size=3),
@@ -81,7 +81,7 @@ def evaluations(arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str
     optional = {**settings_of(arguments), "wrappers": changes}
     optional["backend"] = optional["backend"] | options
     if arguments is not scalars:  # what no line can hold
-        optional["wrappers"] = changes | st.lists(layers(arguments), max_size=2)
+        optional["wrappers"] = changes | st.lists(wrappers(arguments), max_size=2)
     return st.fixed_dictionaries({}, optional=optional)
 
 
@@ -89,7 +89,7 @@ def pipelines(arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[PipelineSp
     return st.builds(
         PipelineSpec,
         env=st.sampled_from(["CartPole-v1", "ALE/Pong-v5", "my.module:Id-v0", "an id", 'odd"id', "a|b=c"]),
-        wrappers=st.lists(layers(arguments), max_size=3).map(tuple),
+        wrappers=st.lists(wrappers(arguments), max_size=3).map(tuple),
         eval=evaluations(arguments),
         **settings_of(arguments),
     )
@@ -111,18 +111,18 @@ def test_a_scalar_is_read_back_from_a_spec_string(value: Any) -> None:
 def test_a_value_is_read_back_from_yaml(value: Any) -> None:
     data = {"key": value, "block": [value, {"one": value}]}
     read = read_yaml(write_yaml(data, blocks=("block",)), "test").value
-    assert LayerSpec("x", (read,)) == LayerSpec("x", (data,))
+    assert WrapperSpec("x", (read,)) == WrapperSpec("x", (data,))
 
 
-@given(layers(scalars))
-def test_a_layer_is_read_back_from_its_string(layer: LayerSpec) -> None:
-    assert LayerSpec.parse(layer.format()) == layer
-    assert LayerSpec.parse(str(layer)) == layer
+@given(wrappers(scalars))
+def test_a_wrapper_is_read_back_from_its_string(wrapper: WrapperSpec) -> None:
+    assert WrapperSpec.parse(wrapper.format()) == wrapper
+    assert WrapperSpec.parse(str(wrapper)) == wrapper
 
 
-@given(layers(values))
-def test_a_layer_is_read_back_from_its_data(layer: LayerSpec) -> None:
-    assert LayerSpec.parse(layer.to_data()) == layer
+@given(wrappers(values))
+def test_a_wrapper_is_read_back_from_its_data(wrapper: WrapperSpec) -> None:
+    assert WrapperSpec.parse(wrapper.to_data()) == wrapper
 
 
 @given(pipelines(scalars))
@@ -172,15 +172,15 @@ def test_the_written_line_is_the_one_a_person_would_write() -> None:
         ("x:1_000,0x10,4abc,no", "x", ("1_000", 16, "4abc", "no"), {}),
         ("pkg.mod:Class", "pkg.mod:Class", (), {}),
         ("pkg.mod:Class:4,k=v", "pkg.mod:Class", (4,), {"k": "v"}),
-        ("my_layers:Scale:", "my_layers:Scale", (), {}),
-        ("my_layers:Scale:2.0", "my_layers:Scale", (2.0,), {}),
+        ("my_wrappers:Scale:", "my_wrappers:Scale", (), {}),
+        ("my_wrappers:Scale:2.0", "my_wrappers:Scale", (2.0,), {}),
         ("atari:machado", "atari", ("machado",), {}),
         ({"framestack": 4}, "framestack", (4,), {}),
         ({"framestack": [4, "first"]}, "framestack", (4, "first"), {}),
         ({"framestack": {"k": 4}}, "framestack", (), {"k": 4}),
         ({"framestack": {"*": [4], "padding": "first"}}, "framestack", (4,), {"padding": "first"}),
         ({"framestack": None}, "framestack", (), {}),
-        ({"my_layers:Scale": 2}, "my_layers:Scale", (2,), {}),
+        ({"my_wrappers:Scale": 2}, "my_wrappers:Scale", (2,), {}),
         ({"x": [[1, 2]]}, "x", ([1, 2],), {}),
         (gymnasium.wrappers.TimeLimit, "gymnasium.wrappers.common:TimeLimit", (), {}),
         (
@@ -191,12 +191,12 @@ def test_the_written_line_is_the_one_a_person_would_write() -> None:
         ),
     ],
 )
-def test_a_layer_can_be_written_in_many_forms(
+def test_a_wrapper_can_be_written_in_many_forms(
     form: Any, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    layer = LayerSpec.parse(form)
-    assert layer == LayerSpec(target, args, kwargs)
-    assert LayerSpec.parse(layer.to_data()) == layer
+    wrapper = WrapperSpec.parse(form)
+    assert wrapper == WrapperSpec(target, args, kwargs)
+    assert WrapperSpec.parse(wrapper.to_data()) == wrapper
 
 
 def test_what_yaml_has_no_word_for_is_written_as_what_it_has() -> None:
@@ -210,7 +210,7 @@ def test_what_yaml_has_no_word_for_is_written_as_what_it_has() -> None:
         "sizes": {10, 9, 1},
         "map": {Speed.SLOW: 2},
     }
-    spec = PipelineSpec("CartPole-v1", env_kwargs={"x": given}, wrappers=(LayerSpec("x", kwargs=given),))
+    spec = PipelineSpec("CartPole-v1", env_kwargs={"x": given}, wrappers=(WrapperSpec("x", kwargs=given),))
     written = {"speed": 1, "at": "a/b", "names": ["a", "b", "c"], "sizes": [1, 9, 10], "map": {1: 2}}
     assert spec.to_dict() == {"env": "CartPole-v1", "env_kwargs": {"x": written}, "wrappers": [{"x": written}]}
     assert PipelineSpec.from_yaml(spec.to_yaml()) == spec
@@ -283,23 +283,23 @@ def test_a_callable_that_no_import_finds_stays_itself() -> None:
     def wrap(env: Any) -> Any:
         return env
 
-    layer = LayerSpec.parse(wrap)
-    assert layer.target is wrap
+    wrapper = WrapperSpec.parse(wrap)
+    assert wrapper.target is wrap
     with pytest.raises(SpecError, match="an object of this process cannot be written down"):
-        layer.format()
-    assert "wrap" in str(PipelineSpec("CartPole-v1", wrappers=(layer,)))
+        wrapper.format()
+    assert "wrap" in str(PipelineSpec("CartPole-v1", wrappers=(wrapper,)))
 
 
-def test_a_layer_takes_a_path_for_its_text() -> None:
-    layer = LayerSpec("monitor", (), {"dir": Path("runs/pong")})
-    assert (layer.format(), layer.to_data()) == ("monitor:dir=runs/pong", {"monitor": {"dir": "runs/pong"}})
-    assert LayerSpec.parse(layer.format()) == LayerSpec.parse(layer.to_data()) == layer
+def test_a_wrapper_takes_a_path_for_its_text() -> None:
+    wrapper = WrapperSpec("monitor", (), {"dir": Path("runs/pong")})
+    assert (wrapper.format(), wrapper.to_data()) == ("monitor:dir=runs/pong", {"monitor": {"dir": "runs/pong"}})
+    assert WrapperSpec.parse(wrapper.format()) == WrapperSpec.parse(wrapper.to_data()) == wrapper
 
 
 def test_one_is_not_one_point_zero_and_not_true() -> None:
-    assert LayerSpec("x", (1,)) != LayerSpec("x", (1.0,))
-    assert LayerSpec("x", (1,)) != LayerSpec("x", (True,))
-    assert LayerSpec("x", ((1, 2),)) == LayerSpec("x", ([1, 2],))
+    assert WrapperSpec("x", (1,)) != WrapperSpec("x", (1.0,))
+    assert WrapperSpec("x", (1,)) != WrapperSpec("x", (True,))
+    assert WrapperSpec("x", ((1, 2),)) == WrapperSpec("x", ([1, 2],))
 
 
 @pytest.mark.parametrize(
@@ -386,11 +386,11 @@ def test_places_lead_to_the_line() -> None:
         ("n: 3\n", "p.yaml:1: pipeline: the key env is missing: which environment?"),
         ("- a\n", 'p.yaml:1: pipeline: expected the keys of a pipeline, such as "env: CartPole-v1", got ["a"].'),
         ("", 'p.yaml:1: pipeline: expected the keys of a pipeline, such as "env: CartPole-v1", got an empty file.'),
-        ("env: A-v0\nwrappers: 3\n", "p.yaml:2: wrappers: expected a list of layers, got 3."),
+        ("env: A-v0\nwrappers: 3\n", "p.yaml:2: wrappers: expected a list of wrappers, got 3."),
         (
             "env: A-v0\nwrappers:\n  - framestack: 4\n    padding: first\n",
-            "p.yaml:3: wrappers[0]: expected a mapping of one key, the layer's name, got 2 keys (framestack, padding). "
-            "Settings of a layer go one level deeper: {name: {key: value}}.",
+            "p.yaml:3: wrappers[0]: expected a mapping of one key, the wrapper's name, got 2 keys (framestack, "
+            "padding). Settings of a wrapper go one level deeper: {name: {key: value}}.",
         ),
         ("env: A-v0\nautoreset: same\n",
          "p.yaml:2: autoreset: expected one of same_step, next_step, disabled, episodic, "
@@ -452,15 +452,15 @@ def test_what_is_no_yaml_is_told_with_what_to_do(text: str, line: int, remedy: s
         ("| monitor", "pipeline: expected an environment id at the start of the line."),
         ("n=2 | monitor",
          'pipeline: expected an environment id at the start of the line, got "n=2". In a shell, quote the whole line.'),
-        ("CartPole-v1 8", 'pipeline: expected key=value or a bar before a layer, got "8". Did you mean "n=8"?'),
-        ("CartPole-v1 monitor", 'pipeline: expected key=value or a bar before a layer, got "monitor".'),
+        ("CartPole-v1 8", 'pipeline: expected key=value or a bar before a wrapper, got "8". Did you mean "n=8"?'),
+        ("CartPole-v1 monitor", 'pipeline: expected key=value or a bar before a wrapper, got "monitor".'),
         ("CartPole-v1, n=2",
          'pipeline: expected spaces between the environment and its settings, got the comma of "CartPole-v1,".'),
         ("CartPole-v1 n=2, seed=3",
          'pipeline: expected spaces between the environment and its settings, got the comma of "n=2,".'),
-        ("CartPole-v1 |", "wrappers[0]: nothing stands behind the bar; leave it out or name a layer."),
+        ("CartPole-v1 |", "wrappers[0]: nothing stands behind the bar; leave it out or name a wrapper."),
         ("CartPole-v1 | flatten || monitor",
-         "wrappers[1]: nothing stands behind the bar; leave it out or name a layer."),
+         "wrappers[1]: nothing stands behind the bar; leave it out or name a wrapper."),
         ("CartPole-v1 backend=shmem:2",
          'backend: expected options by name, got 2. Write "shmem:workers=2".'),
     ],
@@ -480,40 +480,41 @@ def test_an_environment_may_be_called_as_a_key_of_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layer", "message"),
+    ("wrapper", "message"),
     [
-        ("", 'layer: expected the name of a layer, got "".'),
-        ("frame|stack", 'layer: expected the name of a layer, got "frame|stack".'),
-        *((text, f'layer: expected the name of a layer, got "{text}". Arguments follow a colon: "framestack:{said}".')
+        ("", 'wrapper: expected the name of a wrapper, got "".'),
+        ("frame|stack", 'wrapper: expected the name of a wrapper, got "frame|stack".'),
+        *((text, f'wrapper: expected the name of a wrapper, got "{text}". Arguments follow a colon: '
+                 f'"framestack:{said}".')
           for text, said in (("framestack=4", "4"), ("framestack 4", "4"), ("framestack : 4", "4"),
                              ("framestack(4)", "4"),
                              ("framestack(k=4, axis=new)", "k=4, axis=new"), ("framestack k=4", "k=4"))),
-        ("framestack:", 'layer "framestack": nothing follows the colon; leave it out or give an argument.'),
-        ("framestack:4,,5", 'layer "framestack": an argument is missing in "4,,5".'),
-        ("framestack:k=4,5", 'layer "framestack": 5 stands after k=; arguments without a name come first.'),
-        ("framestack:k=4,k=5", 'layer "framestack": argument k is given twice.'),
-        ('x:"a', 'layer: a quote that does not end: "a.'),
+        ("framestack:", 'wrapper "framestack": nothing follows the colon; leave it out or give an argument.'),
+        ("framestack:4,,5", 'wrapper "framestack": an argument is missing in "4,,5".'),
+        ("framestack:k=4,5", 'wrapper "framestack": 5 stands after k=; arguments without a name come first.'),
+        ("framestack:k=4,k=5", 'wrapper "framestack": argument k is given twice.'),
+        ('x:"a', 'wrapper: a quote that does not end: "a.'),
         ("pkg.mod.Class",
-         'layer: got "pkg.mod.Class". An import path has a colon before its last part: "pkg.mod:Class".'),
+         'wrapper: got "pkg.mod.Class". An import path has a colon before its last part: "pkg.mod:Class".'),
         ("mod.Class",
-         'layer: got "mod.Class". An import path has a colon before its last part: "mod:Class:".'),
+         'wrapper: got "mod.Class". An import path has a colon before its last part: "mod:Class:".'),
         ("pkg.mod:4",
-         'layer: expected an import path "module:attr", got "pkg.mod:4". Text that holds a colon needs quotes.'),
+         'wrapper: expected an import path "module:attr", got "pkg.mod:4". Text that holds a colon needs quotes.'),
         ("monitor:dir=C:/runs",
-         'layer: expected an import path "module:attr", got "monitor:dir=C". Text that holds a colon '
+         'wrapper: expected an import path "module:attr", got "monitor:dir=C". Text that holds a colon '
          "needs quotes."),
         ({"a": 1, "b": 2},
-         "layer: expected a mapping of one key, the layer's name, got 2 keys (a, b). Settings of a layer go "
+         "wrapper: expected a mapping of one key, the wrapper's name, got 2 keys (a, b). Settings of a wrapper go "
          "one level deeper: {name: {key: value}}."),
-        ({4: 1}, "layer: expected the name of a layer, got 4."),
-        (4, "layer: expected a layer (a name, a mapping of one key, or a callable), got 4."),
+        ({4: 1}, "wrapper: expected the name of a wrapper, got 4."),
+        (4, "wrapper: expected a wrapper (a name, a mapping of one key, or a callable), got 4."),
         (functools.partial(dict, 9),
-         'layer "builtins:dict": the partial binds 9 where the environment goes. Bind by keyword.'),
+         'wrapper "builtins:dict": the partial binds 9 where the environment goes. Bind by keyword.'),
     ],
 )  # fmt: skip
-def test_a_mistake_in_a_layer_is_told(layer: Any, message: str) -> None:
+def test_a_mistake_in_a_wrapper_is_told(wrapper: Any, message: str) -> None:
     with pytest.raises(SpecError) as error:
-        LayerSpec.parse(layer)
+        WrapperSpec.parse(wrapper)
     assert (
         str(error.value).replace('""gymnasium.wrappers.common:TimeLimit""', '"gymnasium.wrappers.common:TimeLimit"')
         == message
@@ -522,4 +523,4 @@ def test_a_mistake_in_a_layer_is_told(layer: Any, message: str) -> None:
 
 def test_the_hash_of_a_spec_that_no_plan_resolved_is_not_given() -> None:
     with pytest.raises(SpecError, match=r"not known before a plan has filled in the defaults"):
-        _ = PipelineSpec("CartPole-v1", n=1, wrappers=(LayerSpec("framestack"),)).hash
+        _ = PipelineSpec("CartPole-v1", n=1, wrappers=(WrapperSpec("framestack"),)).hash

@@ -19,7 +19,7 @@ from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.registry import wrappers
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.words import LayerSpec
+from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.wrappers.presets import Preset
 
 KEYS = [
@@ -167,7 +167,7 @@ arguments = st.recursive(
 
 
 @st.composite
-def layers(draw: Any) -> Any:
+def written_wrappers(draw: Any) -> Any:
     name = draw(st.sampled_from(wrappers.names()))
     named = st.dictionaries(st.sampled_from([*_parameters(name), "x"]), arguments, max_size=3)
     return draw(st.sampled_from([name])) if draw(st.booleans()) else {name: draw(arguments | named)}
@@ -179,7 +179,7 @@ sections = st.fixed_dictionaries(
     optional={
         "n": numbers, "seed": numbers, "stats": arguments,
         "training": st.booleans(),
-        "wrappers": st.lists(layers(), max_size=2)
+        "wrappers": st.lists(written_wrappers(), max_size=2)
         | st.dictionaries(st.sampled_from(wrappers.names()), arguments, max_size=2),
     },
 )  # fmt: skip
@@ -187,7 +187,8 @@ pipelines = st.fixed_dictionaries(
     {"env": st.sampled_from(["CartPole-v1", "Pendulum-v1"]), "backend": st.sampled_from(["dummy", "shmem", "auto"])},
     optional={
         "n": numbers, "seed": numbers, "start_index": numbers, "batch_size": numbers, "render_mode": arguments,
-        "env_kwargs": arguments, "wrappers": st.lists(layers(), max_size=3), "eval": sections, "stats": arguments,
+        "env_kwargs": arguments, "wrappers": st.lists(written_wrappers(), max_size=3), "eval": sections,
+        "stats": arguments,
     },
 )  # fmt: skip
 
@@ -245,7 +246,7 @@ def test_texts_of_many_parts_are_refused() -> None:
     for text in ("a|" * 5_000 + "a", "a:" + "1," * 5_000 + "1", "a:" * 5_000):
         with pytest.raises(SpecError, match="expected at most 1,000 parts"):
             PipelineSpec.from_yaml(f'env: A\nwrappers: "{text}"', "f")
-    with pytest.raises(SpecError, match="^wrappers: expected at most 1,000 layers, got 5,000"):
+    with pytest.raises(SpecError, match="^wrappers: expected at most 1,000 wrappers, got 5,000"):
         PipelineSpec.from_dict({"env": "A", "wrappers": ["a"] * 5_000})
-    with pytest.raises(SpecError, match="^layer: expected at most 1,000 parts"):
-        LayerSpec.parse("a:" + "1," * 5_000 + "1")
+    with pytest.raises(SpecError, match="^wrapper: expected at most 1,000 parts"):
+        WrapperSpec.parse("a:" + "1," * 5_000 + "1")

@@ -91,7 +91,7 @@ def test_a_folder_whose_files_are_of_different_runs_imports_nothing(folder, name
     assert '"pipeline"' in text
     hash_ = json.loads((folder / "run.json").read_text())["pipeline"]
     (folder / name).write_text(text.replace(hash_, "0123456789ab"))
-    (folder / "pipeline.yaml").write_text(PIPELINE.replace("normalize", "trap:Layer:"))
+    (folder / "pipeline.yaml").write_text(PIPELINE.replace("normalize", "trap:Wrapper:"))
     assert main(["load", "run"]) == 2
     assert "expected a file of pipeline" in capsys.readouterr().err
     assert "trap" not in sys.modules
@@ -116,8 +116,8 @@ def test_a_hash_of_any_kind_is_compared_and_shown_in_short(folder, name, found, 
 
 def test_load_without_imports(folder, capsys):
     assert main(["load", "run", "--no-imports"]) == 0
-    assert main(["load", "run", "--no-imports", "--set", "wrappers=[trap:Layer]"]) == 2
-    (folder / "pipeline.yaml").write_text(PIPELINE.replace("normalize", "trap:Layer:"))
+    assert main(["load", "run", "--no-imports", "--set", "wrappers=[trap:Wrapper]"]) == 2
+    (folder / "pipeline.yaml").write_text(PIPELINE.replace("normalize", "trap:Wrapper:"))
     assert main(["load", "run", "--no-imports"]) == 2
     assert "expected nothing to import" in capsys.readouterr().err
     assert "trap" not in sys.modules
@@ -126,10 +126,13 @@ def test_load_without_imports(folder, capsys):
 @pytest.mark.parametrize(
     "arguments",
     [
-        *(["trap:Env-v0"], ["trap:Env"], ["CartPole-v1 | trap:Layer:"], ["CartPole-v1 | video:trigger='trap:now'"]),
-        *(["CartPole-v1", "--set", "env=trap:Env-v0"], ["CartPole-v1", "--set", "wrappers=[{trap:Layer: {k: 1}}]"]),
-        *(["CartPole-v1", "--set", "eval.env=trap:Env-v0"], ["CartPole-v1", "--set", "eval.wrappers=['trap:Layer:']"]),
-        ["CartPole-v1", "--set", "wrappers=[{trap:Layer: {k: 1}}]", "--set", "wrappers.Layer.k=2"],
+        *(["trap:Env-v0"], ["trap:Env"], ["CartPole-v1 | trap:Wrapper:"], ["CartPole-v1 | video:trigger='trap:now'"]),
+        *(["CartPole-v1", "--set", "env=trap:Env-v0"], ["CartPole-v1", "--set", "wrappers=[{trap:Wrapper: {k: 1}}]"]),
+        *(
+            ["CartPole-v1", "--set", "eval.env=trap:Env-v0"],
+            ["CartPole-v1", "--set", "eval.wrappers=['trap:Wrapper:']"],
+        ),
+        ["CartPole-v1", "--set", "wrappers=[{trap:Wrapper: {k: 1}}]", "--set", "wrappers.Wrapper.k=2"],
         *(
             ["CartPole-v1", "--set", "backend=trap.sub:Backend"],
             ["CartPole-v1 backend=ray backend.address=ray://far:1"],

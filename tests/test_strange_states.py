@@ -120,14 +120,14 @@ def changed(value, path, strange):
 def comparable(state):
     """A state without what clocks say, or no load restores."""
     state = deepcopy(state)
-    for layer in state["layers"]:
-        layer.pop("elapsed", None)
-        for memory in layer.get("remembered", ()):
+    for wrapper in state["wrappers"]:
+        wrapper.pop("elapsed", None)
+        for memory in wrapper.get("remembered", ()):
             memory["attributes"].pop("x", None)  # one more attribute is loaded, and stays
     for row in state["sub_envs"]:
         row.pop("rewards")  # not loaded: the next step writes it
-        for layer in row["env"]:
-            layer["state"].get("attributes", {}).pop("episode_start_time", None)
+        for wrapper in row["env"]:
+            wrapper["state"].get("attributes", {}).pop("episode_start_time", None)
         row.get("recovery", {}).get("restarts", {}).pop("ages", None)
     return state
 
@@ -264,7 +264,7 @@ def test_statistics_with_anything_in_them_are_refused_and_change_nothing_or_are_
         env.save(file)
         state = read_state(file)
         before = env.state_dict()["statistics"]
-        inside = [path for path in places(state) if path[:1] == ("statistics",) or path[:2] == ("chain", "layers")]
+        inside = [path for path in places(state) if path[:1] == ("statistics",) or path[:2] == ("chain", "wrappers")]
         for path in [*inside, ("chain",), ("hash",)]:
             try:
                 write_state(file, changed(state, path, strange))
@@ -281,10 +281,10 @@ def test_a_dunder_is_never_set(tmp_path):
         env.reset(seed=1)
         state = env.state_dict()
         for name in ("__dict__", "__class__", "__module__", "__anything"):
-            layers = deepcopy(state["sub_envs"][0]["env"])
-            layers[1]["state"]["attributes"][name] = {}
+            wrappers = deepcopy(state["sub_envs"][0]["env"])
+            wrappers[1]["state"]["attributes"][name] = {}
             with pytest.raises(CheckpointError, match=f"got its attribute {name}"):
-                env.load_state_dict({**state, "sub_envs": [{**state["sub_envs"][0], "env": layers}]})
+                env.load_state_dict({**state, "sub_envs": [{**state["sub_envs"][0], "env": wrappers}]})
 
 
 def test_saving_keeps_the_mode_of_a_file_and_follows_a_link(tmp_path):

@@ -174,7 +174,7 @@ REFUSED = {
     "name.json": json.dumps({"env": "CartPole-" * 90_000}),
     "module.json": json.dumps({"env": "a" * 500_000 + ":CartPole-v1"}),
     "unknown.json": json.dumps({"env": "CartPole-v1", FLAT: 1}),
-    "layer.json": json.dumps({"env": "CartPole-v1", "wrappers": [{FLAT: {}}]}),
+    "wrapper.json": json.dumps({"env": "CartPole-v1", "wrappers": [{FLAT: {}}]}),
     "argument.json": json.dumps({"env": "CartPole-v1", "wrappers": [{"monitor": {FLAT: 1}}]}),
     "option.json": json.dumps({"env": "CartPole-v1", "backend": {"name": "shmem", FLAT: 1}}),
     "eval.json": json.dumps({"env": "CartPole-v1", "wrappers": [{FLAT: {}}], "eval": {"wrappers": {FLAT + "x": {}}}}),

@@ -80,8 +80,8 @@ def policy(observations):
     return np.zeros(len(observations), np.int64)
 
 
-def works(*layers, n=3, **settings):
-    return DummyBackend([SubEnvFactory(Works, layers)] * n, **settings)
+def works(*wrappers, n=3, **settings):
+    return DummyBackend([SubEnvFactory(Works, wrappers)] * n, **settings)
 
 
 def spent(watch):
@@ -200,7 +200,7 @@ def test_the_environment_is_called_by_its_own_id_under_gymnasiums_make_vec():
 def attributes(env):
     """What each object of the chain holds by itself, and what its methods are."""
     root = env.unwrapped
-    things = [*env.layers, *(layer.rows for layer in env.layers), root.core.slots]
+    things = [*env.chain, *(wrapper.rows for wrapper in env.chain), root.core.slots]
     for sub_env in root.runner.local.sub_envs if root.backend == "dummy" else ():
         inner = sub_env.env
         while isinstance(inner, gymnasium.Wrapper):

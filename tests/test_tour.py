@@ -50,7 +50,7 @@ def test_the_tour_says_what_happens(walking, tmp_path):
         ("shmem, 1 worker, same_step", "shmem, 15 workers, same_step", True),
         ("wait 3 ███ until", "wait 4 █████████ until", True),
         ("dummy ...\n...\nthe end", "dummy is quickest\nby far\nthe end", True),
-        ("one layer", "one player", False),
+        ("one wrapper", "one player", False),
         ("a b", "a c b", False),
         ("a ... c", "a b", False),
         ("exit status 1", "exit status 2", False),

@@ -91,7 +91,7 @@ def test_pipelines_whose_stream_is_their_seeds(line):
     assert play_twice(line, steps=300) == ()
 
 
-def test_pong_and_breakout_with_their_layers():
+def test_pong_and_breakout_with_their_wrappers():
     pytest.importorskip("ale_py")
     assert play_twice("PongNoFrameskip-v4 n=2 | atari | framestack:4 | monitor", steps=60) == ()
     assert play_twice("BreakoutNoFrameskip-v4 n=2 | atari | normalize_reward", steps=200) == ()
@@ -102,14 +102,14 @@ def test_half_cheetah_with_its_preset():
     assert play_twice("HalfCheetah-v5 n=2 | mujoco", steps=100) == ()
 
 
-def test_layers_that_write_files_or_follow_a_schedule_leave_the_users_folders_alone(tmp_path, monkeypatch):
+def test_wrappers_that_write_files_or_follow_a_schedule_leave_the_users_folders_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    layers = [
+    wrappers = [
         {"seed_each_episode": {"seeds": [1, 2, 3]}},
         {"monitor": {"dir": "runs"}},
         {"record_trajectories": {"dir": "played"}},
     ]
-    assert play_twice("CartPole-v1", n=2, wrappers=layers, steps=200) == ()
+    assert play_twice("CartPole-v1", n=2, wrappers=wrappers, steps=200) == ()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -118,18 +118,21 @@ def test_statistics_of_a_normaliser_outlive_a_reset_but_begin_each_run_alike():
     assert play_twice("Pendulum-v1", n=2, wrappers=["normalize"], steps=100, mode="eval") == ()  # there are none yet
 
 
-def test_the_layer_without_which_all_runs_agree_is_named():
-    layers = ["time_limit:50", flawed.LayerOfTheClock, "framestack:2", "normalize_reward"]
-    (found,) = play_twice("CartPole-v1", n=2, wrappers=layers, steps=20)
-    assert (found.layer, found.place) == ("tests.flawed:LayerOfTheClock", 'wrappers[1] "tests.flawed:LayerOfTheClock"')
+def test_the_wrapper_without_which_all_runs_agree_is_named():
+    wrappers = ["time_limit:50", flawed.WrapperOfTheClock, "framestack:2", "normalize_reward"]
+    (found,) = play_twice("CartPole-v1", n=2, wrappers=wrappers, steps=20)
+    assert (found.wrapper, found.place) == (
+        "tests.flawed:WrapperOfTheClock",
+        'wrappers[1] "tests.flawed:WrapperOfTheClock"',
+    )
     assert (found.what, found.step) == ("reward", 1)
-    assert "Without this layer all runs agree." in found.reason
+    assert "Without this wrapper all runs agree." in found.reason
 
 
-def test_the_environment_is_named_if_it_differs_without_layers():
+def test_the_environment_is_named_if_it_differs_without_wrappers():
     (found,) = play_twice(flawed.Clock, n=2, wrappers=["monitor", "normalize_reward"], steps=20)
-    assert (found.place, found.layer) == ("env", "")
-    assert "The environment alone differs, without any layer." in found.reason
+    assert (found.place, found.wrapper) == ("env", "")
+    assert "The environment alone differs, without any wrapper." in found.reason
 
 
 def test_an_info_that_differs_before_the_stream_does_is_found_beside_it():

@@ -35,12 +35,12 @@ def array(*rows):
 # -- masks and seeds ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layers", [0, 1, 2])
-def test_a_masked_reset_shows_the_other_rows_as_they_were_last_shown(layers):
+@pytest.mark.parametrize("wrappers", [0, 1, 2])
+def test_a_masked_reset_shows_the_other_rows_as_they_were_last_shown(wrappers):
     env = DummyBackend([counter(length=9)] * 3)
-    for _ in range(layers):
+    for _ in range(wrappers):
         env = Doubled(env)
-    factor = np.float32(2**layers)
+    factor = np.float32(2**wrappers)
     env.reset()
     env.step([0, 0, 0])
     env.send([0], env_ids=[2])
@@ -51,7 +51,7 @@ def test_a_masked_reset_shows_the_other_rows_as_they_were_last_shown(layers):
     assert_same(np.array([False, True, False]), infos["_began"])
 
 
-def test_a_masked_reset_shows_the_other_rows_as_they_were_before_a_layer_changed_any():
+def test_a_masked_reset_shows_the_other_rows_as_they_were_before_a_wrapper_changed_any():
     class DoubledUnlessFirst(Doubled):
         def on_step(self, step):
             if not step.first.any():
@@ -272,24 +272,24 @@ def test_it_is_a_gymnasium_vector_environment():
         env.step([0, 0])
 
 
-def test_the_repr_names_environment_n_backend_mode_and_layers():
+def test_the_repr_names_environment_n_backend_mode_and_wrappers():
     def make():
         return gymnasium.make("CartPole-v1")
 
     env = Doubled(DummyBackend([make] * 2, autoreset="episodic"))
-    assert repr(env) == "<VecEnv CartPole-v1, n=2, dummy, episodic, layers Doubled>"
+    assert repr(env) == "<VecEnv CartPole-v1, n=2, dummy, episodic, wrappers Doubled>"
     assert repr(DummyBackend([counter()])) == "<VecEnv Counter, n=1, dummy, same_step>"
 
 
-def test_layers_are_found_by_their_class():
+def test_wrappers_are_found_by_their_class():
     env = Doubled(VecEnvWrapper(DummyBackend([counter()])))
-    assert [type(layer) for layer in env.layers] == [Doubled, VecEnvWrapper, Backend]
+    assert [type(wrapper) for wrapper in env.chain] == [Doubled, VecEnvWrapper, Backend]
     assert env.find(VecEnvWrapper) is env
     assert env.find(Backend) is env.unwrapped
-    with pytest.raises(LookupError, match="has no layer dict"):
+    with pytest.raises(LookupError, match="has no wrapper dict"):
         env.find(dict)
     with pytest.raises(
-        ArgumentError, match="find: kind: expected the class of a layer, got 'monitor'; classes of .*Backend"
+        ArgumentError, match="find: kind: expected the class of a wrapper, got 'monitor'; classes of .*Backend"
     ):
         env.find("monitor")
 
@@ -379,7 +379,7 @@ def test_what_is_forgotten_is_gone_at_once():
     assert Trainer().forget() == [None, None]
 
 
-def test_a_layer_that_is_forgotten_does_not_close_what_it_wraps():
+def test_a_wrapper_that_is_forgotten_does_not_close_what_it_wraps():
     """Gymnasium 1.1 closes a vector environment when it is collected, half-made ones too."""
     with DummyBackend([toy()] * 2) as inner:
         VecEnvWrapper(inner)

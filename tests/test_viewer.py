@@ -203,7 +203,7 @@ def test_partial_batches_are_shown_as_they_come(shown):
         wait_until(the_third_has_stepped_alone)
 
 
-def test_the_stream_the_layers_the_state_and_the_hash_are_those_without_a_window(shown, tmp_path):
+def test_the_stream_the_wrappers_the_state_and_the_hash_are_those_without_a_window(shown, tmp_path):
     options = {"backend": "dummy", "seed": 3, "wrappers": ["normalize_obs", "framestack:2"]}
     with (
         vecwrap.build("CartPole-v1", 2, render_mode="rgb_array", **options) as plain,
@@ -213,7 +213,7 @@ def test_the_stream_the_layers_the_state_and_the_hash_are_those_without_a_window
         np.testing.assert_array_equal(env.reset()[0], plain.reset()[0])
         for _ in range(30):
             assert_same(plain.step([0, 1]), env.step([0, 1]))
-        assert [type(layer) for layer in env.layers] == [type(layer) for layer in plain.layers]
+        assert [type(wrapper) for wrapper in env.chain] == [type(wrapper) for wrapper in plain.chain]
         assert env.pipeline.hash == plain.pipeline.hash
         assert repr(env) == repr(plain)
         plain.save(tmp_path / "state.npz")
@@ -221,7 +221,7 @@ def test_the_stream_the_layers_the_state_and_the_hash_are_those_without_a_window
         assert_same(plain.reset(seed=5), env.reset(seed=5))  # normalised by the same statistics
         assert env.eval() is env
         assert not env.training
-        assert not env.layers[0].training
+        assert not env.chain[0].training
         assert "until Esc" in env._repr_html_()
 
 
@@ -452,7 +452,7 @@ def test_sub_environments_without_frames_are_refused():
         Viewer(env)
 
 
-# -- one picture, whatever the layers ----------------------------------------------------------------------------------
+# -- one picture, whatever the wrappers --------------------------------------------------------------------------------
 
 
 def test_picture_is_the_tiles_with_labels_where_the_pipeline_has_them():
@@ -461,8 +461,8 @@ def test_picture_is_the_tiles_with_labels_where_the_pipeline_has_them():
         np.testing.assert_array_equal(env.picture(), tiles.tile(env.get_images()))
         assert env._repr_html_().startswith("<pre>")
         assert not env.viewer_open
-    layers = [{"tile": {"labels": True}}, "monitor"]
-    with vecwrap.build(make(3), backend="dummy", render_mode="rgb_array", wrappers=layers) as env:
+    wrappers = [{"tile": {"labels": True}}, "monitor"]
+    with vecwrap.build(make(3), backend="dummy", render_mode="rgb_array", wrappers=wrappers) as env:
         env.reset()
         np.testing.assert_array_equal(env.picture(), env.render())
         np.testing.assert_array_equal(env.picture(), env.find(Tile).render())

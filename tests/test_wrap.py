@@ -1,4 +1,4 @@
-"""Layers around vector environments that vecwrap did not build."""
+"""Wrappers around vector environments that vecwrap did not build."""
 
 import gymnasium
 import numpy as np
@@ -12,7 +12,7 @@ def cartpoles(n=3):
     return gymnasium.make_vec("CartPole-v1", num_envs=n, vectorization_mode="vector_entry_point")
 
 
-def test_the_same_layers_in_the_same_words():
+def test_the_same_wrappers_in_the_same_words():
     plain = cartpoles()
     with vecwrap.wrap(cartpoles(), ["framestack:2", "monitor"]) as env:
         observations, _ = env.reset(seed=4)
@@ -35,7 +35,7 @@ def test_the_same_layers_in_the_same_words():
             assert (observations[reset_step, 0] == 0).all(), "the stack begins anew with the episode"
             reset_step = dones
         assert len(episodes) > 5
-        assert repr(env) == "<VecEnv CartPole-v1, n=3, dummy, next_step, layers FrameStack > Monitor>"
+        assert repr(env) == "<VecEnv CartPole-v1, n=3, dummy, next_step, wrappers FrameStack > Monitor>"
     plain.close()
 
 
@@ -46,12 +46,12 @@ def test_an_environment_of_our_own_is_wrapped_as_it_is():
         assert env.reset(seed=1)[0].shape == (2, 3, 4)
 
 
-def test_a_layer_of_the_sub_environments_is_refused_before_anything_is_made():
+def test_a_wrapper_of_the_sub_environments_is_refused_before_anything_is_made():
     with pytest.raises(PlanError, match=r"wrappers\[0\] .*time_limit.*wraps each sub-environment, and those are made"):
         vecwrap.wrap(object(), ["time_limit:5"])
 
 
-def test_an_unknown_layer_is_refused_before_anything_is_made():
+def test_an_unknown_wrapper_is_refused_before_anything_is_made():
     with pytest.raises(SpecError, match='Did you mean "framestack"'):
         vecwrap.wrap(object(), ["framestak:4"])
 

@@ -70,8 +70,8 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]
 
 
-# What people look for who come from elsewhere, and the layer that does it here.
-_LAYERS = {
+# What people look for who come from elsewhere, and the wrapper that does it here.
+_WRAPPERS = {
     "atari": "make_atari_env AtariWrapper AtariPreprocessing",
     "framestack:4": "VecFrameStack FrameStackObservation FrameStack",
     "monitor": "VecMonitor RecordEpisodeStatistics Monitor",
@@ -100,15 +100,15 @@ _ELSEWHERE = {
     **dict.fromkeys(["ShmemVecEnv", "ShmemVectorEnv"], 'vecwrap.build(id, n=8, backend="shmem")'),
     "RayVectorEnv": 'vecwrap.build(id, n=8, backend="ray")',
     **{
-        name: f'vecwrap.build(id, n=8, wrappers=["{layer}"])'
-        for layer, names in _LAYERS.items()
+        name: f'vecwrap.build(id, n=8, wrappers=["{wrapper}"])'
+        for wrapper, names in _WRAPPERS.items()
         for name in names.split()
     },
     **dict.fromkeys(
         ["VecVideoRecorder", "RecordVideo"], 'vecwrap.build(id, n=8, wrappers=["video"], render_mode="rgb_array")'
     ),
     "evaluate_policy": "vecwrap.evaluate(env, policy)",
-    "Wrapper": "vecwrap.VecEnvWrapper for layers of the vector, gymnasium.Wrapper for those of one environment",
+    "Wrapper": "vecwrap.VecEnvWrapper for wrappers of the vector, gymnasium.Wrapper for those of one environment",
     **{name: f"gymnasium.{name}, which vecwrap uses" for name in ("Env", "spaces")},
 }
 

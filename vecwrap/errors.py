@@ -42,11 +42,11 @@ class VecwrapError(Exception):
     ...     vecwrap.build("CartPole-v1 n=2 | framestak:4")
     ... except VecwrapError as error:
     ...     print(error)
-    wrappers[0] "framestak": unknown layer. Did you mean "framestack"?
+    wrappers[0] "framestak": unknown wrapper. Did you mean "framestack"?
     """
 
     mistakes: tuple[VecwrapError, ...] = ()  # of a pipeline, one error each, if several were found
-    layers: tuple[Any, ...] = ()  # of a pipeline that cannot be read, those that could be; ``check`` looks at them
+    wrappers: tuple[Any, ...] = ()  # of a pipeline that cannot be read, those that could be; ``check`` looks at them
 
     def __str__(self) -> str:
         return printable_lines(cut(super().__str__()))
@@ -244,7 +244,7 @@ class SubEnvError(VecwrapError, RuntimeError):
 
 
 class NotFiniteError(VecwrapError, ValueError):
-    """A NaN or an infinity, found by a layer that checks for it or cannot continue with it.
+    """A NaN or an infinity, found by a wrapper that checks for it or cannot continue with it.
 
     Attributes:
         index: the sub-environment, or None if the error is not about a single one.
@@ -410,14 +410,14 @@ class Mistakes:
             self.raise_all()
         return True
 
-    def raise_all(self, layers: Iterable[Any] = ()) -> None:
+    def raise_all(self, wrappers: Iterable[Any] = ()) -> None:
         """Raise what was caught: the only one, or one with a line for each."""
         if self._found:
             error = self._found[0]
             if len(self._found) > 1:
                 error = type(error)("\n".join(map(str, self._found)))
                 error.mistakes = tuple(self._found)
-            error.layers = tuple(layers)
+            error.wrappers = tuple(wrappers)
             raise error from None
 
 

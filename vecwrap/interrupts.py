@@ -1,4 +1,4 @@
-"""Ctrl-C, held back while rows are sent, stepped in this process, received, and passed through the layers.
+"""Ctrl-C, held back while rows are sent, stepped in this process, received, and passed through the wrappers.
 
 Python calls the SIGINT handler between any two of its instructions, in the main thread. Replacing that handler at every
 step, for a few microseconds, costs two system calls each time: a tenth of a step of eight CartPoles. So it is replaced
@@ -224,7 +224,7 @@ def at_exit(opened: Any) -> None:
 
 
 def _close_all() -> None:
-    """Close what is open, in reverse order of opening: layers before what they wrap."""
+    """Close what is open, in reverse order of opening: wrappers before what they wrap."""
     with contextlib.ExitStack() as each:  # one that raises does not leave others open
         for opened in list(_opened):
             each.callback(opened.close_at_exit)

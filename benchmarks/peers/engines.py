@@ -21,15 +21,17 @@ def atari_only(planned: Plan, peer: str) -> tuple[str, Settings, int, Mapping[st
         CannotRun: the pipeline is not an Atari game under ``atari`` and at most a plain ``framestack``.
     """
     registered = planned.environment.effective_spec()
-    layers = list(planned.layers)
-    if registered is None or "game" not in registered.kwargs or not layers or layers[0].target is not Atari:
-        cannot(peer, "its only layers are the preprocessing of Atari games, and the pipeline does not begin with atari")
+    wrappers = list(planned.wrappers)
+    if registered is None or "game" not in registered.kwargs or not wrappers or wrappers[0].target is not Atari:
+        cannot(
+            peer, "its only wrappers are the preprocessing of Atari games, and the pipeline does not begin with atari"
+        )
     stack = 1
-    for layer in layers[1:]:
-        arguments = layer.bound.complete
-        if layer.target is not FrameStack or stack != 1:
-            cannot(peer, f'it has nothing like the layer "{layer.spec.name}"')
+    for wrapper in wrappers[1:]:
+        arguments = wrapper.bound.complete
+        if wrapper.target is not FrameStack or stack != 1:
+            cannot(peer, f'it has nothing like the wrapper "{wrapper.spec.name}"')
         if (arguments["axis"], arguments["padding"], arguments["keys"]) != ("new", "zero", None):
             cannot(peer, "its stack has a new leading axis and is padded with zeros")
         stack = arguments["k"]
-    return str(registered.kwargs["game"]), settle(**layers[0].bound.complete), stack, registered.kwargs
+    return str(registered.kwargs["game"]), settle(**wrappers[0].bound.complete), stack, registered.kwargs

@@ -28,7 +28,7 @@ class EnvPool:
         """Return the engine of the same game or task."""
         if Autoreset.parse(planned.pipeline.autoreset) not in (Autoreset.SAME_STEP, Autoreset.NEXT_STEP):
             cannot("EnvPool", f"it has no autoreset mode {planned.pipeline.autoreset}")
-        task, arguments, note = _atari(planned) if planned.layers else _task(planned)
+        task, arguments, note = _atari(planned) if planned.wrappers else _task(planned)
         n, batch_size = planned.n, planned.pipeline.batch_size
         arguments |= {"num_envs": n, "batch_size": batch_size or n, "num_threads": usable_cores(), "seed": SEED}
 
@@ -58,7 +58,7 @@ def _send_and_receive(env: Any) -> Callable[[Any], None]:
 
 
 def _task(planned: Plan) -> tuple[str, dict[str, Any], str]:
-    """An environment without layers, as it is registered."""
+    """An environment without wrappers, as it is registered."""
     registered = planned.environment.effective_spec()
     if registered is None:
         cannot("EnvPool", "the pipeline's environment is a callable, and it has engines of its own")

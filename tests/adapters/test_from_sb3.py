@@ -1,4 +1,4 @@
-"""``from_sb3``: a VecEnv of Stable-Baselines3's under our layers, beside the same environments under our backends."""
+"""``from_sb3``: a VecEnv of Stable-Baselines3's under our wrappers, beside the same environments under our backends."""
 
 from contextlib import nullcontext
 from functools import partial
@@ -70,7 +70,7 @@ def test_it_gives_what_our_backends_give(kind, n):
     assert flags[:, 1].sum() > 5
 
 
-LAYERS = [
+WRAPPERS = [
     ["framestack:3", "monitor"],
     ["normalize", "framestack:2"],
     [{"normalize_obs": {"keys": ["speed"]}}, {"framestack": {"k": 2, "keys": ["camera"]}}],
@@ -78,11 +78,11 @@ LAYERS = [
 ]
 
 
-@pytest.mark.parametrize("layers", LAYERS, ids=[str(i) for i in range(len(LAYERS))])
-def test_our_layers_around_it_do_what_they_do_around_our_backends(layers):
-    makers = factories(observation_space=DICT if "normalize_obs" in str(layers) else None)
+@pytest.mark.parametrize("wrappers", WRAPPERS, ids=[str(i) for i in range(len(WRAPPERS))])
+def test_our_wrappers_around_it_do_what_they_do_around_our_backends(wrappers):
+    makers = factories(observation_space=DICT if "normalize_obs" in str(wrappers) else None)
     kept = []
-    for env in (vecwrap.build(makers, wrappers=layers, backend="dummy"), vecwrap.wrap(of_sb3(makers), layers)):
+    for env in (vecwrap.build(makers, wrappers=wrappers, backend="dummy"), vecwrap.wrap(of_sb3(makers), wrappers)):
         kept.append(rows(env, 30))
         env.close()
     for row, other in zip(kept[1], without_both(kept[0]), strict=True):

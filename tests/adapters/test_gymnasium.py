@@ -133,15 +133,15 @@ def test_the_evaluation_of_a_pipeline_with_the_statistics_of_another_environment
     training.reset(seed=1)
     evaluation = make_vec(1, mode="eval", stats=training)
     assert not evaluation.training
-    statistics = evaluation.find(Normalize).layer_statistics()
-    assert statistics["observations"] is training.find(Normalize).layer_statistics()["observations"]
+    statistics = evaluation.find(Normalize).wrapper_statistics()
+    assert statistics["observations"] is training.find(Normalize).wrapper_statistics()["observations"]
     training.close()
     evaluation.close()
 
 
-@pytest.mark.parametrize("layers", ["", " | framestack:2"])
-def test_the_spec_rebuilds_it(layers):
-    vecwrap.register(ID, f"CartPole-v1 backend=dummy seed=2{layers}")
+@pytest.mark.parametrize("wrappers", ["", " | framestack:2"])
+def test_the_spec_rebuilds_it(wrappers):
+    vecwrap.register(ID, f"CartPole-v1 backend=dummy seed=2{wrappers}")
     env = make_vec(3, autoreset="same_step")
     assert env.spec.id == ID
     assert env.spec is env.unwrapped.spec
@@ -212,7 +212,7 @@ def test_what_is_refused_leaves_what_was_registered_before(tmp_path):
         ((ID, LINE), {"num_envs": 4}, "num_envs: gymnasium.make_vec sets the number"),
         ((ID, LINE), {"n": 4}, "n: gymnasium.make_vec sets the number"),
         ((ID, "nowhere.yaml"), {}, "nowhere.yaml"),
-        ((ID, {"env": "CartPole-v1", "layers": []}), {}, "layers: unknown key"),
+        ((ID, {"env": "CartPole-v1", "wrappers": []}), {}, "wrappers: unknown key"),
     ],
 )
 def test_what_cannot_be_registered_is_refused_and_leaves_nothing(arguments, settings, words):
@@ -251,12 +251,12 @@ def test_a_file_as_stats_can_be_registered(tmp_path):
     with vecwrap.build("CartPole-v1", n=1, wrappers=["normalize"], backend="dummy") as training:
         training.reset(seed=1)
         training.save(tmp_path / "stats.npz")
-        mean = training.find(Normalize).layer_statistics()["observations"].mean
+        mean = training.find(Normalize).wrapper_statistics()["observations"].mean
     vecwrap.register(ID, "CartPole-v1 backend=dummy | normalize", stats=tmp_path / "stats.npz")
     first = make_vec()
     for env in (first, gymnasium.make_vec(first.spec)):
         assert not env.training
-        assert np.array_equal(env.find(Normalize).layer_statistics()["observations"].mean, mean)
+        assert np.array_equal(env.find(Normalize).wrapper_statistics()["observations"].mean, mean)
         env.close()
 
 
@@ -274,7 +274,7 @@ def episodes(step, reset, steps=60):
     return kept
 
 
-def test_make_gives_one_environment_with_all_layers():
+def test_make_gives_one_environment_with_all_wrappers():
     vecwrap.register(ID, LINE)
     one = gymnasium.make(ID)
     vector = vecwrap.build(LINE, n=1, autoreset="disabled")

@@ -22,12 +22,12 @@ MODULES = {  # of the peers that the tests install; the column's number
 }
 
 
-def test_every_layer_of_the_table_is_registered():
-    layers = [row[0][0] for row in TABLE]
-    assert len(layers) > 20
-    for name in layers:
+def test_every_wrapper_of_the_table_is_registered():
+    wrappers = [row[0][0] for row in TABLE]
+    assert len(wrappers) > 20
+    for name in wrappers:
         assert name in registry.wrappers.names()
-    assert len(set(layers)) == len(layers)
+    assert len(set(wrappers)) == len(wrappers)
 
 
 @pytest.mark.parametrize("column", MODULES)

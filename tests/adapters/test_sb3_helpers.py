@@ -19,8 +19,8 @@ from tests.adapters.worlds import DICT
 from tests.streams import ToyEnv
 
 
-def adapted(env, n, layers, **settings):
-    return vecwrap.to_sb3(vecwrap.build(env, n, layers, **{"backend": "dummy", **settings}))
+def adapted(env, n, wrappers, **settings):
+    return vecwrap.to_sb3(vecwrap.build(env, n, wrappers, **{"backend": "dummy", **settings}))
 
 
 class Still:
@@ -36,7 +36,7 @@ class Still:
 
 def test_evaluate_policy_takes_the_monitors_scores():
     venv = adapted("CartPole-v1", 3, ["monitor", "normalize"], backend="shmem", seed=4)
-    monitor = venv.vecwrap_env.layers[1]
+    monitor = venv.vecwrap_env.chain[1]
     returns, lengths = evaluate_policy(Still(venv.action_space, 1), venv, 9, return_episode_rewards=True)
     assert returns == lengths  # games, whatever normalises: a warning would be an error here
     assert set(returns) <= {episode.score for episode in monitor.recent}
@@ -70,7 +70,7 @@ def test_load_results_reads_what_the_monitor_writes(tmp_path):
     model = PPO("MlpPolicy", venv, n_steps=64, batch_size=64, n_epochs=1, device="cpu").learn(384)
     venv.close()
     table = load_results(str(tmp_path))
-    assert len(table) == venv.vecwrap_env.layers[0].num_episodes > 10
+    assert len(table) == venv.vecwrap_env.chain[0].num_episodes > 10
     assert sorted(table["r"])[-100:] == sorted(each["r"] for each in model.ep_info_buffer)
 
 
@@ -116,12 +116,12 @@ def dict_toy(index):
 
 
 def test_multi_input_policy_learns_from_chosen_members_stacked_and_normalised():
-    layers = [
+    wrappers = [
         "monitor",
         {"framestack": {"k": 3, "keys": ["speed", "camera"], "axis": "channel"}},
         {"normalize": {"keys": ["speed"]}},
     ]
-    venv, evaluation = (adapted([partial(dict_toy, i) for i in range(n)], None, layers) for n in (2, 1))
+    venv, evaluation = (adapted([partial(dict_toy, i) for i in range(n)], None, wrappers) for n in (2, 1))
     evaluation.training = False
     expected = spaces.Dict(
         camera=spaces.Box(0, 255, (9, 36, 40), np.uint8),  # SB3 puts the channels first

@@ -17,7 +17,7 @@ STACK, ALONG, ALONG_FIRST = (
     "framestack:{},axis=channel,channels=first",
 )
 
-# The shape of one image, the layers, and the shape that a network must be given: channels first.
+# The shape of one image, the wrappers, and the shape that a network must be given: channels first.
 KNOWN = {
     "grey frames, stacked": ((40, 44), [STACK.format(4)], (4, 40, 44)),
     "one grey frame": ((40, 44), [STACK.format(1)], (1, 40, 44)),
@@ -39,17 +39,17 @@ def toy(shape, dtype=np.uint8, high=255):
     return lambda: ToyEnv(observation_space=spaces.Box(0, high, shape, dtype))
 
 
-def adapted(shape, layers, **space):
-    return vecwrap.to_sb3(vecwrap.build(toy(shape, **space), 1, layers, backend="dummy"))
+def adapted(shape, wrappers, **space):
+    return vecwrap.to_sb3(vecwrap.build(toy(shape, **space), 1, wrappers, backend="dummy"))
 
 
 @pytest.mark.parametrize("case", KNOWN)
 @pytest.mark.filterwarnings("ignore:Treating image space as channels-last")
 def test_it_warns_wherever_sb3_would_look_for_the_channels_elsewhere(case):
-    shape, layers, wanted = KNOWN[case]
+    shape, wrappers, wanted = KNOWN[case]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        venv = adapted(shape, layers)
+        venv = adapted(shape, wrappers)
     told = [str(each.message) for each in caught if "goes by the shortest axis" in str(each.message)]
     read = PPO._wrap_env(venv).observation_space.shape
     assert bool(told) == (read != wanted or case == "few columns"), (told, read)
@@ -57,23 +57,23 @@ def test_it_warns_wherever_sb3_would_look_for_the_channels_elsewhere(case):
         return
     assert "skip=True" in told[0]
     if venv.observation_space.shape != wanted:  # channels last: what it says to do
-        venv = adapted_silently(shape, [*layers, "transpose"])
+        venv = adapted_silently(shape, [*wrappers, "transpose"])
     assert PPO._wrap_env(VecTransposeImage(venv, skip=True)).observation_space.shape == wanted
     venv.close()
 
 
-def adapted_silently(shape, layers):
+def adapted_silently(shape, wrappers):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return adapted(shape, layers)
+        return adapted(shape, wrappers)
 
 
 def test_the_known_cases_are_of_both_kinds():
     wrong = 0
-    for shape, layers, wanted in KNOWN.values():
+    for shape, wrappers, wanted in KNOWN.values():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            wrong += PPO._wrap_env(adapted(shape, layers)).observation_space.shape != wanted
+            wrong += PPO._wrap_env(adapted(shape, wrappers)).observation_space.shape != wanted
     assert 3 <= wrong <= len(KNOWN) - 5
 
 

@@ -34,15 +34,15 @@ class Thrifty(vecwrap.VecEnvWrapper):
         step.infos = {**infos, "number": np.arange(len(step.env_ids)), "_number": np.ones(len(step.env_ids), np.bool_)}
 
 
-@pytest.mark.parametrize("layers", [(), ("monitor",), ("terminal_obs", Thrifty)], ids=str)
+@pytest.mark.parametrize("wrappers", [(), ("monitor",), ("terminal_obs", Thrifty)], ids=str)
 @pytest.mark.parametrize("on_failure", ["raise", "restart"])
 @BACKENDS
-def test_each_row_has_the_infos_that_its_environment_gave(backend, on_failure, layers):
-    """Values, types and order of keys as given; at an end the step's own; beside what layers add."""
+def test_each_row_has_the_infos_that_its_environment_gave(backend, on_failure, wrappers):
+    """Values, types and order of keys as given; at an end the step's own; beside what wrappers add."""
     if backend == "shmem":
         backend = {"name": "shmem", "workers": 2, "parent_share": False}
     turns = [ODD, ODD[1:] + ODD[:1]]
-    venv = adapted([partial(Named, turn) for turn in turns], layers, backend=backend, on_failure=on_failure)
+    venv = adapted([partial(Named, turn) for turn in turns], wrappers, backend=backend, on_failure=on_failure)
     venv.reset()
     given = 0
     theirs = ("TimeLimit.truncated", "terminal_observation", "episode", "terminal_obs", "number")
@@ -51,7 +51,7 @@ def test_each_row_has_the_infos_that_its_environment_gave(backend, on_failure, l
         for i, info in enumerate(infos):
             own = {key: value for key, value in info.items() if key not in theirs}
             expected = dict(turns[i][given % len(ODD)])
-            if Thrifty in layers and not final:
+            if Thrifty in wrappers and not final:
                 expected.pop("text", None)
                 if "array" in expected:
                     expected["array"] = "changed"
@@ -70,7 +70,7 @@ def test_each_row_has_the_infos_that_its_environment_gave(backend, on_failure, l
             assert all(info["terminal_observation"].shape == (1,) for info in infos)
             given += 1
             agrees(venv.reset_infos)
-        assert all(("episode" in info) == ("monitor" in layers and number % 2 == 1) for info in infos)
+        assert all(("episode" in info) == ("monitor" in wrappers and number % 2 == 1) for info in infos)
     venv.close()
 
 
@@ -87,9 +87,9 @@ def test_what_cannot_be_copied_is_passed_on():
 # -- sub-environments and their attributes -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layers", [[], ["normalize"]], ids=str)
-def test_callbacks_look_at_the_sub_environments_where_they_are_in_this_process(layers):
-    venv = adapted(short_cartpole, layers, n=2, backend="dummy")
+@pytest.mark.parametrize("wrappers", [[], ["normalize"]], ids=str)
+def test_callbacks_look_at_the_sub_environments_where_they_are_in_this_process(wrappers):
+    venv = adapted(short_cartpole, wrappers, n=2, backend="dummy")
     seen = []
 
     class Looking(BaseCallback):
@@ -104,9 +104,9 @@ def test_callbacks_look_at_the_sub_environments_where_they_are_in_this_process(l
     venv.close()
 
 
-@pytest.mark.parametrize("layers", [[], ["normalize"]], ids=str)
-def test_elsewhere_they_are_told_what_to_use(layers):
-    venv = adapted(short_cartpole, layers, n=2, backend="subprocess")
+@pytest.mark.parametrize("wrappers", [[], ["normalize"]], ids=str)
+def test_elsewhere_they_are_told_what_to_use(wrappers):
+    venv = adapted(short_cartpole, wrappers, n=2, backend="subprocess")
     with pytest.raises(AttributeError, match="get_attr"):
         _ = venv.envs
     venv.close()

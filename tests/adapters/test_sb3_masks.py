@@ -20,9 +20,9 @@ pytestmark = pytest.mark.usefixtures("quick_workers")
 PLACES = ["method", "infos", "member"]
 
 
-def adapted(place="method", backend="dummy", layers=("monitor",), n=2):
+def adapted(place="method", backend="dummy", wrappers=("monitor",), n=2):
     return vecwrap.to_sb3(
-        vecwrap.build([functools.partial(Steps, place)] * n, wrappers=list(layers), backend=backend, seed=3)
+        vecwrap.build([functools.partial(Steps, place)] * n, wrappers=list(wrappers), backend=backend, seed=3)
     )
 
 

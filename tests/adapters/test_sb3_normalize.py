@@ -1,4 +1,4 @@
-"""Layers that normalise, as Stable-Baselines3 uses its VecNormalize: synchronised, stored, sampled, saved."""
+"""Wrappers that normalise, as Stable-Baselines3 uses its VecNormalize: synchronised, stored, sampled, saved."""
 
 import pickle
 from copy import deepcopy
@@ -20,8 +20,8 @@ from vecwrap.errors import ArgumentError, CheckpointError, PlanError
 from vecwrap.rows.statistics import RunningStatistics
 
 
-def adapted(env, n, layers, **settings):
-    return vecwrap.to_sb3(vecwrap.build(env, n, layers, backend="dummy", **settings))
+def adapted(env, n, wrappers, **settings):
+    return vecwrap.to_sb3(vecwrap.build(env, n, wrappers, backend="dummy", **settings))
 
 
 def noted_cliff(members=False):
@@ -112,17 +112,17 @@ def test_continuous_actions_and_truncations():
     venv.close()
 
 
-@pytest.mark.parametrize("layer", ["framestack:3", Doubled, "clip_reward"])
-def test_layers_outside_of_the_normaliser_are_refused_where_it_matters(layer):
+@pytest.mark.parametrize("wrapper", ["framestack:3", Doubled, "clip_reward"])
+def test_wrappers_outside_of_the_normaliser_are_refused_where_it_matters(wrapper):
     make = partial(gymnasium.make, "Pendulum-v1", max_episode_steps=15)
-    venv = adapted(make, 1, ["normalize", layer])
+    venv = adapted(make, 1, ["normalize", wrapper])
     PPO("MlpPolicy", venv, n_steps=16, batch_size=16, n_epochs=1, device="cpu").learn(32)
-    what = "rewards" if layer == "clip_reward" else "observations"
+    what = "rewards" if wrapper == "clip_reward" else "observations"
     model = SAC("MlpPolicy", venv, device="cpu", buffer_size=100)
     with pytest.raises(PlanError, match=rf"asks for {what} as they were before .*outside of those"):
         model.learn(10)
     venv.close()
-    venv = adapted(make, 1, [layer, "normalize"])  # the other way round
+    venv = adapted(make, 1, [wrapper, "normalize"])  # the other way round
     SAC("MlpPolicy", venv, device="cpu", buffer_size=100).learn(10)
     venv.close()
 
@@ -160,8 +160,8 @@ def test_one_observation_without_axes_is_normalised_too():
 
 @pytest.mark.parametrize("members", [False, True])
 def test_originals_are_given_though_the_statistics_were_replaced_since(members):
-    layers = [{"normalize": {"keys": ["place"]} if members else {}}]
-    venv, training = (adapted(partial(Cliff, members), 2, layers) for _ in range(2))
+    wrappers = [{"normalize": {"keys": ["place"]} if members else {}}]
+    venv, training = (adapted(partial(Cliff, members), 2, wrappers) for _ in range(2))
     raw = DummyVecEnv([partial(Cliff, members)] * 2)
     for env, seed in ((venv, 3), (training, 4), (raw, 3)):
         env.seed(seed)
@@ -209,8 +209,8 @@ def assert_same_statistics(got, expected):
 
 @pytest.mark.parametrize("members", [False, True])
 def test_eval_callback_brings_the_statistics_of_the_training_into_the_evaluation(members, tmp_path):
-    layers = ["monitor", {"normalize": {"keys": ["wind", "place"]} if members else {}}]
-    venv, evaluation = (adapted(partial(Cliff, members), 2, layers) for _ in range(2))
+    wrappers = ["monitor", {"normalize": {"keys": ["wind", "place"]} if members else {}}]
+    venv, evaluation = (adapted(partial(Cliff, members), 2, wrappers) for _ in range(2))
     evaluation.training = False
     assert not evaluation.vecwrap_env.training
     callback = EvalCallback(
@@ -320,11 +320,11 @@ def test_without_norm_reward_rewards_are_those_that_came():
     without = adapted(Cliff, 1, ["normalize_obs"])
     assert not without.norm_reward
     without.norm_reward = False
-    with pytest.raises(ArgumentError, match="no layer normalises rewards here"):
+    with pytest.raises(ArgumentError, match="no wrapper normalises rewards here"):
         without.norm_reward = True
 
 
-def test_settings_of_the_layers_are_told_and_cannot_be_set():
+def test_settings_of_the_wrappers_are_told_and_cannot_be_set():
     venv = adapted(Cliff, 1, ["normalize:gamma=0.9,clip_obs=5.0,clip_reward=3.0,epsilon=1e-4"])
     expected = {"norm_obs": True, "clip_obs": 5.0, "clip_reward": 3.0, "epsilon": 1e-4, "gamma": 0.9}
     for name, value in expected.items():
@@ -338,7 +338,7 @@ def test_settings_of_the_layers_are_told_and_cannot_be_set():
         env.close()
 
 
-def test_norm_reward_does_not_undo_what_other_layers_did():
+def test_norm_reward_does_not_undo_what_other_wrappers_did():
     venv = adapted(Cliff, 2, ["normalize_reward", "clip_reward"])
     venv.norm_reward = False
     venv.reset()
@@ -348,9 +348,9 @@ def test_norm_reward_does_not_undo_what_other_layers_did():
 
 
 def test_what_resets_told_is_told_as_without_normalising():
-    def play(layers):
-        venv = adapted("CartPole-v1", 3, layers)
-        assert isinstance(venv, VecNormalize) == ("normalize" in layers)
+    def play(wrappers):
+        venv = adapted("CartPole-v1", 3, wrappers)
+        assert isinstance(venv, VecNormalize) == ("normalize" in wrappers)
         venv.seed(5)
         venv.reset()
         told = [deepcopy(venv.reset_infos)]
@@ -390,10 +390,10 @@ def test_checkpoints_of_the_statistics_are_read_by_build(tmp_path):
 
 
 def test_two_normalisers_of_the_same_are_refused():
-    layers = [{"normalize_obs": {"keys": ["wind"]}}, {"normalize_obs": {"keys": ["place"]}}]
+    wrappers = [{"normalize_obs": {"keys": ["wind"]}}, {"normalize_obs": {"keys": ["place"]}}]
     with (
-        vecwrap.build(partial(Cliff, True), 1, layers, backend="dummy") as env,
-        pytest.raises(PlanError, match=r"one layer that normalises observations.*got NormalizeObs, Nor"),
+        vecwrap.build(partial(Cliff, True), 1, wrappers, backend="dummy") as env,
+        pytest.raises(PlanError, match=r"one wrapper that normalises observations.*got NormalizeObs, Nor"),
     ):
         vecwrap.to_sb3(env)
 
@@ -401,7 +401,7 @@ def test_two_normalisers_of_the_same_are_refused():
 class Whitened(VecEnvWrapper):
     """Keeps statistics of its own kind."""
 
-    def layer_statistics(self):
+    def wrapper_statistics(self):
         return {"mine": RunningStatistics()}
 
 

@@ -11,8 +11,8 @@ import vecwrap
 BACKENDS = ["dummy", "subprocess", "shmem"]
 
 
-def adapted(env_id, n, layers, **settings):
-    return vecwrap.to_sb3(vecwrap.build(env_id, n, layers, **settings))
+def adapted(env_id, n, wrappers, **settings):
+    return vecwrap.to_sb3(vecwrap.build(env_id, n, wrappers, **settings))
 
 
 # -- the same weights --------------------------------------------------------------------------------------------------
@@ -88,12 +88,12 @@ def train_on_pendulum(steps, folder, episodes, **settings):
     Returns:
         The mean returns before and after training.
     """
-    layers = ["monitor", "normalize:gamma=0.9"]
-    env = adapted("Pendulum-v1", 4, layers, backend="dummy")
+    wrappers = ["monitor", "normalize:gamma=0.9"]
+    env = adapted("Pendulum-v1", 4, wrappers, backend="dummy")
     model = PPO("MlpPolicy", env, seed=1, gamma=0.9, learning_rate=1e-3, n_steps=1024, device="cpu", **settings)
 
     def score(stats):
-        evaluation = adapted("Pendulum-v1", 4, layers, backend="dummy", stats=stats, seed=50)
+        evaluation = adapted("Pendulum-v1", 4, wrappers, backend="dummy", stats=stats, seed=50)
         assert not evaluation.training
         mean, _ = evaluate_policy(model, evaluation, episodes)
         evaluation.close()
@@ -104,15 +104,15 @@ def train_on_pendulum(steps, folder, episodes, **settings):
     env.save(folder / "statistics.npz")
     after = score(folder / "statistics.npz")
     assert after == score(env.vecwrap_env)
-    assert after != score_of_unsaved(model, layers, episodes)
+    assert after != score_of_unsaved(model, wrappers, episodes)
     env.close()
     print(f"Pendulum-v1, {steps:,} steps under normalize: mean return {before:.0f} before, {after:.0f} after")
     return before, after
 
 
-def score_of_unsaved(model, layers, episodes):
+def score_of_unsaved(model, wrappers, episodes):
     """The score under statistics that have seen nothing: what comes of it where they are not saved."""
-    evaluation = adapted("Pendulum-v1", 4, layers, backend="dummy", seed=50)
+    evaluation = adapted("Pendulum-v1", 4, wrappers, backend="dummy", seed=50)
     evaluation.training = False
     mean, _ = evaluate_policy(model, evaluation, episodes)
     evaluation.close()

@@ -1,4 +1,4 @@
-"""SuperSuit's vectors of PettingZoo's agents, of both base classes, under our layers: what they give by themselves."""
+"""SuperSuit's vectors of PettingZoo's agents, of both base classes, under our wrappers: what they give alone."""
 
 import numpy as np
 import pytest

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])
 
 
-def adapted(makers, layers=(), **settings):
-    return vecwrap.to_sb3(vecwrap.build(makers, wrappers=layers, **settings))
+def adapted(makers, wrappers=(), **settings):
+    return vecwrap.to_sb3(vecwrap.build(makers, wrappers=wrappers, **settings))
 
 
 def assert_same(got, expected):
@@ -481,8 +481,8 @@ def test_a_missing_extra_names_its_line(monkeypatch):
 
 def test_sb3_is_shown_the_bounds_that_clip_action_clips_to():
     learnt = []
-    for layers in (["mujoco"], ["normalize"]):
-        venv = adapted("Pendulum-v1", layers, n=2, backend="dummy")
+    for wrappers in (["mujoco"], ["normalize"]):
+        venv = adapted("Pendulum-v1", wrappers, n=2, backend="dummy")
         assert venv.action_space == spaces.Box(-2, 2, (1,))
         model = PPO("MlpPolicy", venv, n_steps=32, batch_size=32, n_epochs=2, seed=1, device="cpu").learn(128)
         learnt.append({name: values.numpy() for name, values in model.policy.state_dict().items()})
@@ -497,7 +497,7 @@ class Halved(vecwrap.VecEnvWrapper):
         super().__init__(env, single_action_space=spaces.Box(-9, 9, (1,)))
 
 
-def test_actions_of_a_layer_outside_of_clip_action_are_its_own():
+def test_actions_of_a_wrapper_outside_of_clip_action_are_its_own():
     venv = adapted("Pendulum-v1", ["clip_action", Halved], n=1, backend="dummy")
     assert venv.action_space == spaces.Box(-9, 9, (1,))
     venv.close()

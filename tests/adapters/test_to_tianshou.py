@@ -50,8 +50,8 @@ WORLDS = {
 
 
 def ours(world, backend="dummy", n=N, **settings):
-    target, layers, _ = WORLDS[world]
-    settings = {"wrappers": layers, "autoreset": "disabled", "backend": backend, **settings}
+    target, wrappers, _ = WORLDS[world]
+    settings = {"wrappers": wrappers, "autoreset": "disabled", "backend": backend, **settings}
     return vecwrap.to_tianshou(vecwrap.build(target, n=n, **settings))
 
 
@@ -209,6 +209,6 @@ def test_what_it_cannot_be_made_of():
         vecwrap.to_tianshou(theirs("cartpole"))
     with (
         vecwrap.build("Blackjack-v1", n=1, backend="dummy", autoreset="disabled") as env,
-        pytest.raises(PlanError, match=r"tianshou has no Tuple spaces, got Tuple\(.*; the layer flatten"),
+        pytest.raises(PlanError, match=r"tianshou has no Tuple spaces, got Tuple\(.*; the wrapper flatten"),
     ):
         vecwrap.to_tianshou(env)

@@ -40,7 +40,7 @@ def test_a_rollout_is_that_of_gymnasiums_own(mode, backend):
     assert not torch.equal(ours["next", "observation"][:, :-1], ours["observation"][:, 1:])  # where an episode ended
 
 
-def test_what_ends_an_episode_has_come_through_the_layers():
+def test_what_ends_an_episode_has_come_through_the_wrappers():
     ours = rollout(vecwrap.build("CartPole-v1", n=N, wrappers=["framestack:2", "monitor"], backend="dummy"))
     plain = rollout(vecwrap.build("CartPole-v1", n=N, backend="dummy"))
     np.testing.assert_array_equal(ours["next", "observation"][..., -1, :], plain["next", "observation"])

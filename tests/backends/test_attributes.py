@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("quick_workers")
 HERE = ["dummy"]
 ELSEWHERE = ["subprocess", "shmem", {"name": "shmem", "workers": 1, "parent_share": True}]
 EVERY = pytest.mark.parametrize("backend", HERE + ELSEWHERE, ids=str)
-WORDS = 'set_attr: "gravityy" is new: no layer and no environment had it. Did you mean "gravity"?'
+WORDS = 'set_attr: "gravityy" is new: no wrapper and no environment had it. Did you mean "gravity"?'
 
 
 def build(backend, **settings):
@@ -94,7 +94,7 @@ class Forwarding(gymnasium.Wrapper):
         return 5
 
 
-def test_a_name_that_a_layer_answers_to_is_not_new():
+def test_a_name_that_a_wrapper_answers_to_is_not_new():
     with vecwrap.build(lambda: Forwarding(gymnasium.make("CartPole-v1")), n=1, backend="dummy") as env:
         env.set_attr("gravityy", 3.0)
 

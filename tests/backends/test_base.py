@@ -381,8 +381,8 @@ def test_what_failed_at_the_start_is_told_and_not_what_failed_at_closing(last, t
 
 
 def test_an_attribute_is_set_where_it_lives_and_a_new_one_on_the_environment_itself(make):
-    env = make([two_layers] * 2)
-    env.set_attr("factor", 3.0)  # of the inner layer
+    env = make([two_wrappers] * 2)
+    env.set_attr("factor", 3.0)  # of the inner wrapper
     env.set_attr("info", {"x": 1})  # of the environment
     env.set_attr("new", 1)
     env.reset()
@@ -450,19 +450,19 @@ class Scale(gymnasium.RewardWrapper):
 
 
 class Outer(gymnasium.Wrapper):
-    """Tells on which layers an attribute is."""
+    """Tells on which wrappers an attribute is."""
 
     def where_is(self, name):
-        layers, env = [], self
+        wrappers, env = [], self
         while True:
-            layers += [type(env).__name__] if name in vars(env) else []
+            wrappers += [type(env).__name__] if name in vars(env) else []
             if env is self.unwrapped:
-                return layers
+                return wrappers
             env = env.env
 
 
-def two_layers():
-    """A chain of two layers."""
+def two_wrappers():
+    """A chain of two wrappers."""
     return Outer(Scale(told(reward=2.0)()))
 
 
@@ -682,10 +682,10 @@ def test_what_an_interrupted_call_is_answered_is_not_taken_for_the_answer_to_the
 
 
 class Between(VecEnvWrapper):
-    """A layer that somebody interrupts."""
+    """A wrapper that somebody interrupts."""
 
     def done(self):
-        """After the layers below have sent rows."""
+        """After the wrappers below have sent rows."""
 
     def __init__(self, env):
         super().__init__(env)

@@ -45,8 +45,8 @@ def expected(names, at, taken):
     return {name: 100 * k + 10 * at + taken for k, name in enumerate(names)}
 
 
-def build(names, layers=(), n=2, **settings):
-    return vecwrap.build(partial(Speaking, names), n=n, wrappers=list(layers), **settings)
+def build(names, wrappers=(), n=2, **settings):
+    return vecwrap.build(partial(Speaking, names), n=n, wrappers=list(wrappers), **settings)
 
 
 # -- names -------------------------------------------------------------------------------------------------------------

@@ -181,8 +181,8 @@ def test_options_that_cannot_be_copied_are_handed_on():
 
 
 @pytest.mark.parametrize("backend", ["dummy", "subprocess"])
-def test_an_environments_own_attributes_are_its_own_under_layers_too(backend):
-    """With layers in the sub-environment, what it pays is noted between it and them."""
+def test_an_environments_own_attributes_are_its_own_under_wrappers_too(backend):
+    """With wrappers in the sub-environment, what it pays is noted between it and them."""
     with vecwrap.build(Kept, n=1, backend=backend, wrappers=["time_limit:9", "monitor"]) as env:
         for name in ("_done", "_first", "_reward", "_closed", "first"):
             assert env.get_attr(name) == ("its own",), name

@@ -203,13 +203,13 @@ def test_it_is_chosen_where_nothing_asks_for_isolation_and_the_code_is_known(mon
     assert not chosen("CartPole-v1 n=4 batch_size=2")
     assert not chosen("CartPole-v1 n=4", **{"backend.on_failure": "restart"})
     assert not chosen("CartPole-v1 n=4", **{"backend.step_timeout": 3.0})
-    assert not chosen("CartPole-v1 n=4 | tests.backends.test_parent_share:Layer")
+    assert not chosen("CartPole-v1 n=4 | tests.backends.test_parent_share:Wrapper")
     assert not plan(PipelineSpec(Moody, n=4)).backend_options.get("parent_share", False)
     monkeypatch.setattr("vecwrap.pipeline.plan.usable_cores", lambda: 1)
     assert not chosen("CartPole-v1 n=4")
 
 
-class Layer(gymnasium.Wrapper):
+class Wrapper(gymnasium.Wrapper):
     """Somebody's own."""
 
 

@@ -19,9 +19,9 @@ import vecwrap
 from tests.backends.ray_cluster import patient, running, small
 from tests.backs import DummyBackend
 from tests.faults import test_failures as failures
-from tests.faults import test_layers as layers
 from tests.faults import test_machine as machine
 from tests.faults import test_restarts as restarts
+from tests.faults import test_wrappers as wrappers
 from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factories
 from tests.faults.test_soak import Twin
 from tests.faults.trial import Trial
@@ -270,7 +270,7 @@ def test_chaos(name, caplog):
     twin.env.close()
 
 
-# -- what the layers make of it ----------------------------------------------------------------------------------------
+# -- what the wrappers make of it --------------------------------------------------------------------------------------
 
 
 WAY = small, "kill", {"workers": 2}
@@ -278,27 +278,27 @@ WAY = small, "kill", {"workers": 2}
 
 @pytest.mark.parametrize("mode", some(MODES[:1], *MODES[1:]))
 def test_monitor_marks_the_lost_episode_and_counts_it_nowhere(mode, tmp_path):
-    layers.test_monitor_marks_the_lost_episode_and_counts_it_nowhere(*WAY, mode, tmp_path)
+    wrappers.test_monitor_marks_the_lost_episode_and_counts_it_nowhere(*WAY, mode, tmp_path)
 
 
 @soak
 @pytest.mark.parametrize("mode", MODES)
 def test_histories_end_with_what_was_delivered_and_begin_anew(mode, tmp_path):
-    layers.test_histories_end_with_what_was_delivered_and_begin_anew(*WAY, mode, tmp_path)
+    wrappers.test_histories_end_with_what_was_delivered_and_begin_anew(*WAY, mode, tmp_path)
 
 
 @soak
 @pytest.mark.parametrize(
     "case",
     [
-        layers.test_a_schedule_of_seeds_goes_on_after_the_episode_that_was_lost,
-        layers.test_trajectories_say_that_they_are_cut_off,
-        layers.test_a_video_ends_with_the_lost_episode_and_the_next_is_recorded,
-        layers.test_an_episode_whose_end_was_delivered_is_no_lost_one_though_the_reset_after_it_failed,
+        wrappers.test_a_schedule_of_seeds_goes_on_after_the_episode_that_was_lost,
+        wrappers.test_trajectories_say_that_they_are_cut_off,
+        wrappers.test_a_video_ends_with_the_lost_episode_and_the_next_is_recorded,
+        wrappers.test_an_episode_whose_end_was_delivered_is_no_lost_one_though_the_reset_after_it_failed,
     ],
     ids=lambda case: case.__name__,
 )
-def test_layers_know(case, tmp_path):
+def test_wrappers_know(case, tmp_path):
     case(*WAY, tmp_path)
 
 

@@ -73,16 +73,16 @@ def gated(request, gate):
 
 
 def _chain(backend, gate):
-    name, batch_size, layers = backend
+    name, batch_size, wrappers = backend
     settings = {"workers": 3} | ({"parent_share": False} if name == "shmem" else {})
     makers = [Gated, Gated, partial(Gated, gate)]
-    return vecwrap.build(makers, backend={"name": name, **settings}, batch_size=batch_size, wrappers=list(layers))
+    return vecwrap.build(makers, backend={"name": name, **settings}, batch_size=batch_size, wrappers=list(wrappers))
 
 
-LAYERS = ("monitor", "framestack:2", "normalize")
+WRAPPERS = ("monitor", "framestack:2", "normalize")
 WORKERS = pytest.mark.parametrize(
     "gated",
-    list(product(("subprocess", "shmem", "threads"), (None, 3), ((), LAYERS))),
+    list(product(("subprocess", "shmem", "threads"), (None, 3), ((), WRAPPERS))),
     indirect=True,
     ids=str,
 )
@@ -294,7 +294,7 @@ def test_it_says_nothing_of_a_call_that_the_death_of_a_worker_has_answered():
 
 
 @pytest.mark.parametrize("mode", Autoreset)
-def test_it_warns_in_every_mode_and_through_layers(mode):
+def test_it_warns_in_every_mode_and_through_wrappers(mode):
     env = vecwrap.build(toy(), n=2, backend="dummy", autoreset=mode, wrappers=["monitor"])
     env.reset_async(seed=1)
     with pytest.warns(UserWarning, match="pending call to `reset`"), env:

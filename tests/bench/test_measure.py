@@ -154,7 +154,7 @@ def test_a_peer_that_fails_halfway_loses_its_figures_and_no_one_elses():
     assert sampled(log, 1.0).count("a") == 2
 
 
-@pytest.mark.parametrize("error", [PlanError("no such layer"), ZeroDivisionError("wheel")])
+@pytest.mark.parametrize("error", [PlanError("no such wrapper"), ZeroDivisionError("wheel")])
 def test_what_fails_on_our_side_is_raised_and_everything_is_closed(error):
     def fail():
         raise error

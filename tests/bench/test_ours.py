@@ -103,7 +103,7 @@ def test_an_environment_that_cannot_be_compared_is_not_timed():
 
 @pytest.mark.parametrize("line", ["CartPole-v1 n=3 | framestack:2 | monitor", "CartPole-v1 n=3 autoreset=next_step"])
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
-def test_pipelines_with_layers_and_clocks_are_compared_equal(line, backend):
+def test_pipelines_with_wrappers_and_clocks_are_compared_equal(line, backend):
     assert opened(built("ours", PipelineSpec.parse(line).override(backend=backend)))["rate"] > 0
 
 
@@ -140,7 +140,7 @@ def test_files_of_the_pipeline_go_elsewhere(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
     moved = plan(into(spec, tmp_path / "elsewhere"))
     assert moved.pipeline.hash == plan(spec).pipeline.hash
-    assert all(str(tmp_path / "elsewhere") in str(layer.bound.kwargs["dir"]) for layer in moved.layers[1:])
+    assert all(str(tmp_path / "elsewhere") in str(wrapper.bound.kwargs["dir"]) for wrapper in moved.chain[1:])
 
 
 def test_an_evaluation_may_name_a_preset_that_the_measured_pipeline_has_laid_open(tmp_path):
@@ -153,7 +153,7 @@ def test_an_evaluation_may_name_a_preset_that_the_measured_pipeline_has_laid_ope
         }
     )
     moved = into(spec, tmp_path)
-    assert [layer.name for layer in plan(moved).pipeline.wrappers][-1] == "monitor"
+    assert [wrapper.name for wrapper in plan(moved).pipeline.wrappers][-1] == "monitor"
     assert not moved.eval
 
 

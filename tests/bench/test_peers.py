@@ -172,7 +172,7 @@ def test_the_peers_processes_leave_an_interrupt_to_the_parent():
 
 
 @pytest.mark.parametrize("peer", ["gymnasium", "sb3", "tianshou"])
-def test_layers_of_the_sub_environments_run_in_the_peers_too(peer, monkeypatch):
+def test_wrappers_of_the_sub_environments_run_in_the_peers_too(peer, monkeypatch):
     """What a peer has no word for is wrapped around its sub-environments as it is around ours."""
     seen = []
 
@@ -206,7 +206,7 @@ def test_sb3s_preprocessing_shows_what_ours_shows():
     pytest.importorskip("stable_baselines3")
     ours = planned("PongNoFrameskip-v4 n=1 | atari").factories[0]()
     make = planned("PongNoFrameskip-v4 n=1 | atari").environment.factories[0]
-    (wrap,) = peers._atari_wrapper(planned("PongNoFrameskip-v4 n=1 | atari").layers[0].bound.complete).wraps
+    (wrap,) = peers._atari_wrapper(planned("PongNoFrameskip-v4 n=1 | atari").wrappers[0].bound.complete).wraps
     theirs = wrap(make())
     for env in (ours, theirs):
         env.reset(seed=3)
@@ -260,22 +260,22 @@ def test_engines_are_given_the_preprocessing_of_the_pipeline(peer, expected, mon
 @pytest.mark.parametrize(
     ("peer", "line", "why"),
     [
-        ("gymnasium", "CartPole-v1 n=2 | tile", 'no equivalent of the layer "tile"'),
-        ("gymnasium", "CartPole-v1 n=2 | monitor | framestack:2", "inside of Gymnasium's other layers"),
+        ("gymnasium", "CartPole-v1 n=2 | tile", 'no equivalent of the wrapper "tile"'),
+        ("gymnasium", "CartPole-v1 n=2 | monitor | framestack:2", "inside of Gymnasium's other wrappers"),
         ("gymnasium", "CartPole-v1 n=2 | framestack:2,axis=channel", "new leading axis"),
         ("gymnasium", "CartPole-v1 n=2 autoreset=episodic", "no autoreset mode episodic"),
         ("gymnasium", "CartPole-v1 n=2 batch_size=1", "has a batch_size"),
         ("sb3", "CartPole-v1 n=2 autoreset=next_step", "no autoreset mode next_step"),
         ("sb3", "CartPole-v1 n=2 | framestack:2,padding=first", "pads with zeros"),
-        ("sb3", "Pendulum-v1 n=2 | clip_action", 'no equivalent of the layer "clip_action"'),
-        ("sb3", "Pendulum-v1 n=2 | normalize", 'no equivalent of the layer "normalize"'),
+        ("sb3", "Pendulum-v1 n=2 | clip_action", 'no equivalent of the wrapper "clip_action"'),
+        ("sb3", "Pendulum-v1 n=2 | normalize", 'no equivalent of the wrapper "normalize"'),
         ("envpool", "CartPole-v1 n=2 | framestack:2", "the preprocessing of Atari games"),
         ("envpool", "CartPole-v1 n=2 env_kwargs.sutton_barto_reward=true", "does not take sutton_barto_reward"),
         ("envpool", "gymnasium.envs.classic_control:CartPoleEnv n=2", "is a callable"),
-        ("envpool", "PongNoFrameskip-v4 n=2 | atari | framestack:4 | monitor", 'nothing like the layer "monitor"'),
+        ("envpool", "PongNoFrameskip-v4 n=2 | atari | framestack:4 | monitor", 'nothing like the wrapper "monitor"'),
         ("ale", "CartPole-v1 n=2", "the preprocessing of Atari games"),
         ("ale", "PongNoFrameskip-v4 n=2 | atari | framestack:4,axis=channel", "new leading axis"),
-        ("tianshou", "CartPole-v1 n=2 | normalize", 'no equivalent of the layer "normalize"'),
+        ("tianshou", "CartPole-v1 n=2 | normalize", 'no equivalent of the wrapper "normalize"'),
     ],
 )
 def test_what_a_peer_cannot_do_is_refused_with_the_reason(peer, line, why):

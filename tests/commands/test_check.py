@@ -107,7 +107,7 @@ def test_json_is_a_list_of_findings(here, capsys):
         "file": "warned.yaml",
         "line": 6,
         "place": 'wrappers[0] "framestack"',
-        "layer": "framestack",
+        "wrapper": "framestack",
         "reason": warning["reason"],
         "fix": "Use padding=first.",
         "docs": "docs/checks.md#zero_padding",
@@ -120,7 +120,7 @@ def test_json_is_a_list_of_findings(here, capsys):
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [
-        (GOOD.replace("framestack", "framestak"), 6, 'unknown layer. Did you mean "framestack"?'),
+        (GOOD.replace("framestack", "framestak"), 6, 'unknown wrapper. Did you mean "framestack"?'),
         (GOOD.replace("k: 2", "k: two"), 6, 'argument k: expected int, got "two".'),
         (GOOD.replace("n: 2", "n: 0"), 2, "expected at least 1 sub-environment, got 0."),
         (GOOD.replace("seed", "sed"), 3, "unknown key."),
@@ -166,7 +166,7 @@ class Inner(gymnasium.Wrapper):
         ("exits_when_imported:make", "importing exits_when_imported raised SystemExit: 0"),
         ("exits_when_imported:Known-v0", "importing exits_when_imported raised SystemExit: 0"),
         ("exits_when_made:Exits-v0", "raised SystemExit in make: 0"),
-        ("CartPole-v1 | exits_when_imported:Layer:", "importing exits_when_imported raised SystemExit: 0"),
+        ("CartPole-v1 | exits_when_imported:Wrapper:", "importing exits_when_imported raised SystemExit: 0"),
         ("CartPole-v1 | exits_when_made:Outer:", "raised SystemExit: 0"),
         ("CartPole-v1 | exits_when_made:Inner:", "raised SystemExit: 0"),
     ],
@@ -191,7 +191,7 @@ def test_the_evaluation_can_be_checked_too(here, capsys):
     assert "changes_nothing" in capsys.readouterr().out
 
 
-def test_what_cannot_be_a_layer_of_the_evaluation_is_a_finding(here, capsys):
+def test_what_cannot_be_a_wrapper_of_the_evaluation_is_a_finding(here, capsys):
     Path("eval.yaml").write_text(GOOD + "eval: {wrappers: ['gymnasium.wrappers.vector:RecordEpisodeStatistics']}\n")
     for arguments in ([], ["--eval"]):
         assert main(["check", "eval.yaml", "--json", *arguments]) == 1

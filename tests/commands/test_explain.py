@@ -33,17 +33,22 @@ def test_infinity_is_null_in_json(capsys):
 def test_json_says_all_that_the_text_says(capsys):
     assert main(["explain", LINE, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert [layer["name"] for layer in data["layers"]] == ["time_limit", "rescale_action", "framestack", "monitor"]
+    assert [wrapper["name"] for wrapper in data["wrappers"]] == [
+        "time_limit",
+        "rescale_action",
+        "framestack",
+        "monitor",
+    ]
     assert (data["n"], data["seed"], data["backend"]["name"]) == (3, 1, "dummy")
-    assert data["layers"][2]["after"]["observations"]["shape"] == [2, 3]
-    assert data["layers"][2]["bytes_per_step"] == 3 * 2 * 3 * 4
-    for layer in data["layers"]:
-        assert layer["at_an_episodes_end"]
+    assert data["wrappers"][2]["after"]["observations"]["shape"] == [2, 3]
+    assert data["wrappers"][2]["bytes_per_step"] == 3 * 2 * 3 * 4
+    for wrapper in data["wrappers"]:
+        assert wrapper["at_an_episodes_end"]
 
 
 def test_atari_says_in_words_which_lineage_it_is(capsys):
-    for layer, words in (("atari", "DeepMind lineage"), ("atari:machado", "lineage of Machado et al.")):
-        assert main(["explain", f"PongNoFrameskip-v4 n=1 backend=dummy | {layer}"]) == 0
+    for wrapper, words in (("atari", "DeepMind lineage"), ("atari:machado", "lineage of Machado et al.")):
+        assert main(["explain", f"PongNoFrameskip-v4 n=1 backend=dummy | {wrapper}"]) == 0
         said = " ".join(capsys.readouterr().out.split())
         assert words in said
         assert "at an episode's end: a lost life ends an episode too" in said
@@ -56,7 +61,11 @@ def test_settings_and_the_evaluation(tmp_path, capsys):
     )
     assert main(["explain", str(file), "--eval", "--set", "seed=7", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert (data["n"], data["seed"], [layer["name"] for layer in data["layers"]]) == (1, 7, ["monitor", "flatten"])
+    assert (data["n"], data["seed"], [wrapper["name"] for wrapper in data["wrappers"]]) == (
+        1,
+        7,
+        ["monitor", "flatten"],
+    )
 
 
 def test_explaining_writes_nothing(tmp_path, monkeypatch):
@@ -66,7 +75,7 @@ def test_explaining_writes_nothing(tmp_path, monkeypatch):
     assert list(Path().iterdir()) == []
 
 
-def test_a_layer_that_refuses_is_one_message_and_status_2(capsys):
+def test_a_wrapper_that_refuses_is_one_message_and_status_2(capsys):
     assert main(["explain", "CartPole-v1 n=2 backend=dummy | video"]) == 2
     said = capsys.readouterr()
     assert said.err.startswith('error: wrappers[0] "video": expected an environment built with render_mode="rgb_array"')

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from vecwrap.cli import main
-from vecwrap.cli.inspect import backend_rows, layer_rows, rule_rows
+from vecwrap.cli.inspect import backend_rows, rule_rows, wrapper_rows
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.check import OF_STREAMS, REFUSALS
 from vecwrap.pipeline.rules import RULES
@@ -40,7 +40,7 @@ def test_one_name(capsys):
 @pytest.mark.parametrize("name", ["monitor", "framestack", "dummy"])
 def test_what_is_named_is_shown_in_full(capsys, name):
     """All that its docstring says: what is in its files and infos is said nowhere else."""
-    (row,) = [row for row in [*layer_rows(), *backend_rows()] if row.name == name]
+    (row,) = [row for row in [*wrapper_rows(), *backend_rows()] if row.name == name]
     texts = [row.details.replace("::\n", ":\n"), row.at_end[1:], *(row.help[each.name] for each in row.parameters)]
     assert main(["list", name]) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -61,9 +61,9 @@ def test_a_finding_is_shown_in_full(capsys):
 def test_json(capsys):
     assert main(["list", "framestack", "shmem", "no_seed", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    (layer,), (backend,), (finding,) = data["layers"], data["backends"], data["findings"]
-    assert (layer["name"], layer["runs_in"], backend["name"]) == ("framestack", "parent", "shmem")
-    k, *others = layer["parameters"]
+    (wrapper,), (backend,), (finding,) = data["wrappers"], data["backends"], data["findings"]
+    assert (wrapper["name"], wrapper["runs_in"], backend["name"]) == ("framestack", "parent", "shmem")
+    k, *others = wrapper["parameters"]
     assert k == {
         "name": "k",
         "type": "int",

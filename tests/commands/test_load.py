@@ -160,7 +160,7 @@ def test_the_evaluation_goes_along_into_the_new_folder(again):
         ("run.json", '"pipeline": "', '"pipeline": "0', "out/run.json: expected a file of pipeline "),
         ("monitor.csv", '"pipeline": "', '"pipeline": "0', "out/monitor.csv: expected a file of pipeline "),
         ("pipeline.yaml", "gamma: 0.99", "gamma: 0.9", "out/run.json: expected a file of pipeline "),
-        ("pipeline.yaml", "normalize", "normalise", 'unknown layer. Did you mean "normalize"?'),
+        ("pipeline.yaml", "normalize", "normalise", 'unknown wrapper. Did you mean "normalize"?'),
         ("run.json", "{", "{{", "out/run.json: this is not JSON"),
         ("run.json", "{", "[" * 100_000, "out/run.json: this is not JSON"),
         ("run.json", '"versions": {', '"versions": 1, "then": {', "out/run.json: expected what `vecwrap run` writes"),
@@ -200,7 +200,7 @@ def test_a_newer_vecwrap_is_named_where_the_pipelines_differ(capsys):
     edit("run.json", f'"vecwrap": "{version}"', '"vecwrap": "0.0.7"')
     edit("run.json", '"pipeline": "', '"pipeline": "0')
     assert main(["load", "out"]) == 2
-    assert f"(vecwrap 0.0.7 wrote it and this is {version}, in which a layer may differ.)" in capsys.readouterr().err
+    assert f"(vecwrap 0.0.7 wrote it and this is {version}, in which a wrapper may differ.)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

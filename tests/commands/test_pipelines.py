@@ -135,7 +135,7 @@ def test_the_evaluation_is_read_with_what_is_set_in_its_section():
         (["--set", "wrapers.framestack.k=4"], '--set: wrapers: unknown key. Did you mean "wrappers"?'),
         (["--set", "framestack.k=4"], '--set: framestack.k: unknown key. Did you mean "wrappers.framestack.k"?'),
         (["--set", "wrappers.framestak.k=4"],
-         '--set: wrappers.framestak: there is no such layer. Did you mean "framestack"?'),
+         '--set: wrappers.framestak: there is no such wrapper. Did you mean "framestack"?'),
         (["--set", "wrappers.framestack.kk=4"],
          '--set: wrappers[0] "framestack", argument kk: unknown argument. Did you mean "k"?'),
         (["--set", "wrappers.framestack.k=four"],
@@ -147,7 +147,7 @@ def test_the_evaluation_is_read_with_what_is_set_in_its_section():
         (["--set", "seed='4"], "--set: seed: a quote that does not end where the text ends: '4."),
         (["--set", "wrappers=[4"], "--set wrappers:1: this is not YAML:"),
         (["--set", "wrappers=[flatten, flatten]", "--set", "wrappers.flatten.x=1"],
-         "--set: wrappers.flatten: there are 2 layers of this name. Say which by its number: wrappers.0 or "
+         "--set: wrappers.flatten: there are 2 wrappers of this name. Say which by its number: wrappers.0 or "
          "wrappers.1."),
         (["--set", "eval.backend.name=3"], '--set: eval.backend.name: expected the name of a backend, got 3.'),
         (["--set", "eval.n=0"], "--set: n: expected at least 1 sub-environment, got 0."),
@@ -186,7 +186,7 @@ def test_run_takes_what_is_set_and_the_evaluation_writes_beside_the_training(cap
     assert subprocess.run(command, capture_output=True, timeout=120, check=False).returncode == 0
     training = Path("runs/cartpole/monitor.csv").read_text()
     assert main(["run", "cartpole.yaml", "--steps", "200", "--eval"]) == 0
-    assert "layers monitor > terminal_obs" in capsys.readouterr().out
+    assert "wrappers monitor > terminal_obs" in capsys.readouterr().out
     assert Path("runs/cartpole/monitor.csv").read_text() == training
     rows = Path("runs/cartpole/eval/monitor.csv").read_text().splitlines()
     assert {row.split(",")[3] for row in rows[2:]} == {"0", "1"}

@@ -159,7 +159,7 @@ def test_a_folder_that_holds_a_run_is_refused_and_left_as_it_is(capsys):
     said = capsys.readouterr()
     assert said.err.startswith("error: out: there is a run already (pipeline.yaml, run.json, progress.csv, log.txt")
     assert "Give another folder" in said.err
-    # Nor is it written into by way of its monitor layer.
+    # Nor is it written into by way of its monitor wrapper.
     assert main(["run", "out/pipeline.yaml", "--steps", "20"]) == 2
     assert main(["run", f"{WALK} | monitor:dir=out", "--steps", "20"]) == 2
     assert "Give another folder with --out" in capsys.readouterr().err
@@ -185,8 +185,8 @@ def test_where_no_folder_was_given_the_message_names_the_monitors(capsys, pipeli
 
 
 def test_what_is_refused_of_the_monitor_has_its_line_though_the_run_gives_it_a_folder(capsys):
-    layers = "  - monitor: {dir: out, stats_key: inner}\n  - monitor: a\n"
-    Path("two.yaml").write_text(f"env: CartPole-v1\nn: 1\nwrappers:\n{layers}")
+    wrappers = "  - monitor: {dir: out, stats_key: inner}\n  - monitor: a\n"
+    Path("two.yaml").write_text(f"env: CartPole-v1\nn: 1\nwrappers:\n{wrappers}")
     assert run("two.yaml", "--steps", 20) == 2
     assert 'error: two.yaml:5: wrappers[1] "monitor": dir: an inner monitor writes' in capsys.readouterr().err
 
@@ -241,9 +241,9 @@ def test_statistics_of_a_killed_run_are_whole_and_used(policy):
         same.reset()
         for _ in range(39):
             same.step([0, 0])
-        expected = same.find(Normalize).layer_statistics()["observations"]
+        expected = same.find(Normalize).wrapper_statistics()["observations"]
         with vecwrap.load("out", mode="eval") as env:
-            statistics = env.find(Normalize).layer_statistics()["observations"]
+            statistics = env.find(Normalize).wrapper_statistics()["observations"]
             np.testing.assert_allclose(statistics.mean, expected.mean)
             np.testing.assert_allclose(statistics.var, expected.var)
 
@@ -339,19 +339,19 @@ class Leaves(VecEnvWrapper):
 
 
 @pytest.mark.parametrize(
-    ("layer", "steps", "message", "statistics"),
+    ("wrapper", "steps", "message", "statistics"),
     [
         ("Stumbles", 400, "no such shape", False),  # normalize has counted a step that came to no end
         ("Jams", 8, "it does not shut", True),
     ],
 )
-def test_an_exception_of_a_layer_of_the_users_leaves_the_end_in_the_folder(
-    here, capsys, layer, steps, message, statistics
+def test_an_exception_of_a_wrapper_of_the_users_leaves_the_end_in_the_folder(
+    here, capsys, wrapper, steps, message, statistics
 ):
     (here / "mine").mkdir()
     (here / "mine" / "failing.py").write_text(FAILS)
     with pytest.raises(ValueError, match=message):
-        run(f"{WALK} | mine.failing:{layer}", "--steps", steps)
+        run(f"{WALK} | mine.failing:{wrapper}", "--steps", steps)
     sys.modules.pop("mine.failing", None)
     assert "agent steps  8 in" in capsys.readouterr().out
     assert (facts()["end"], facts()["steps"]) == (f"failed: ValueError: {message}", 8)
@@ -390,7 +390,7 @@ def test_statistics_are_saved_though_the_workers_are_gone(capsys, backend):
     assert "killed by SIGKILL" in said.err
     assert facts()["end"].startswith("failed: worker ")
     assert [row["steps"] for row in progress()] == ["28"]
-    (normalize,) = (layer for layer in read_state("out/stats.npz")["statistics"] if layer)
+    (normalize,) = (wrapper for wrapper in read_state("out/stats.npz")["statistics"] if wrapper)
     assert normalize["observations"]["count"] == pytest.approx(30, abs=0.01)  # 2 of the reset, and 28
     with pytest.raises(CheckpointError, match="got its running statistics alone"), vecwrap.load("out") as env:
         env.load("out/stats.npz")
@@ -439,7 +439,7 @@ def filmed(dir: str = "runs/films"):
 
 @pytest.fixture
 def presets(here):
-    """Presets that hold a monitor and a video layer."""
+    """Presets that hold a monitor and a video wrapper."""
     (here / "presets_of_run.py").write_text(PRESETS)
     yield here
     sys.modules.pop("presets_of_run", None)
@@ -456,7 +456,7 @@ def test_a_monitor_within_a_preset_is_the_runs():
     assert len(games()) == 4
     assert not Path("runs/preset").exists()
     spec = PipelineSpec.load("out/pipeline.yaml")
-    assert spec.layer_names == ("normalize", "monitor", "terminal_obs")
+    assert spec.wrapper_names == ("normalize", "monitor", "terminal_obs")
     assert facts()["pipeline"] == plan(PipelineSpec.parse(line)).pipeline.hash
     assert main(["load", "out"]) == 0
 
@@ -469,16 +469,16 @@ def test_videos_of_a_preset_go_into_the_runs_folder():
 
 
 @pytest.mark.usefixtures("presets")
-@pytest.mark.parametrize("layer", ["presets_of_run:recorded", "monitor"])
-def test_an_evaluation_with_a_monitor_of_its_own_gets_no_second_one(layer):
+@pytest.mark.parametrize("wrapper", ["presets_of_run:recorded", "monitor"])
+def test_an_evaluation_with_a_monitor_of_its_own_gets_no_second_one(wrapper):
     Path("own.yaml").write_text(
         "env: toys_of_cli:Toy\nn: 2\nbackend: dummy\nwrappers: [flatten]\neval:\n  wrappers:\n"
-        f"    - {layer}: {{dir: runs/own}}\n"
+        f"    - {wrapper}: {{dir: runs/own}}\n"
     )
     assert run("own.yaml", "--steps", 40) == 0
     assert len(games()) == 4
     assert main(["load", "out", "--eval", "--episodes", "2"]) == 0
-    assert Path("runs/own/eval/monitor.csv" if ":" in layer else "runs/own/monitor.csv").exists()
+    assert Path("runs/own/eval/monitor.csv" if ":" in wrapper else "runs/own/monitor.csv").exists()
 
 
 @pytest.mark.usefixtures("presets")
@@ -599,7 +599,7 @@ def test_statistics_are_written_before_the_picture_is_taken():
     done = process("run", WALK.replace("Walk", "Aborts"), "--steps", 20, "--out", "out")
     assert done.returncode == -signal.SIGABRT
     assert [row["steps"] for row in progress()] == ["20"]
-    (normalize,) = (layer for layer in read_state("out/stats.npz")["statistics"] if layer)
+    (normalize,) = (wrapper for wrapper in read_state("out/stats.npz")["statistics"] if wrapper)
     assert normalize["observations"]["count"] == pytest.approx(22, abs=0.01)  # 2 of the reset, and 20
 
 

@@ -17,12 +17,12 @@ from vecwrap.cli.schema import pipeline_schema
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline.changes import EVAL_KEYS, KEYS
 from vecwrap.pipeline.files import read_file, read_yaml
-from vecwrap.pipeline.layers import plan_layers
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.registry import backends, register_wrapper, wrappers
 from vecwrap.pipeline.signatures import REQUIRED, Signature
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.words import LayerSpec
+from vecwrap.pipeline.words import WrapperSpec
+from vecwrap.pipeline.wrappers import plan_wrappers
 from vecwrap.wrappers.presets import Preset
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ def valid(text):
 
 
 def parameters(name):
-    """What a layer takes."""
+    """What a wrapper takes."""
     target = wrappers.load(name)
     return Signature.of(target, skip=0 if isinstance(target, Preset) else 1).parameters
 
@@ -61,21 +61,21 @@ def test_the_pipelines_of_the_pages_are_valid(page):
         VALIDATOR.validate(read_yaml(block, page.name).value)
 
 
-LAYERS = [
+WRAPPERS = [
     "atari", "framestack: 4", "framestack:4,padding=first", "' framestack: 4 ,  padding = first '",
     "{framestack: {k: 2}}",
     "{framestack: [4]}", "{framestack: {'*': [4], padding: first}}", "{monitor: null}", "{monitor: runs/pong}",
     "'monitor:dir=\"C:/runs, all\",per_env=true'", "'monitor:\"a:b\"'", "'monitor:dir='", "{clip_reward: [-1, 1]}",
     "'clip_reward:-1e-3,.inf'", "{filter_obs: [[a, b]]}", "{rescale_action: {low: 0, high: 1}}", "mujoco",
-    "mujoco:gamma=0.9", "{mujoco: {gamma: 0.9, clip: 5}}", "pkg.mod:Class", "pkg.mod:Class:4,k=v", "'my_layers:Scale:'",
-    "my_layers:Scale:2.0", "{my_layers:Scale: 2}", "{pkg.mod:Outer.Inner: {k: [1]}}", "{seed_each_episode: [[1, 2]]}",
-    "{time_limit: 9}",
+    "mujoco:gamma=0.9", "{mujoco: {gamma: 0.9, clip: 5}}", "pkg.mod:Class", "pkg.mod:Class:4,k=v",
+    "'my_wrappers:Scale:'", "my_wrappers:Scale:2.0", "{my_wrappers:Scale: 2}", "{pkg.mod:Outer.Inner: {k: [1]}}",
+    "{seed_each_episode: [[1, 2]]}", "{time_limit: 9}",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_a_layer_may_be_written_in_any_of_its_forms(layer):
-    text = f"env: A\nwrappers:\n  - {layer}\n"
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_wrapper_may_be_written_in_any_of_its_forms(wrapper):
+    text = f"env: A\nwrappers:\n  - {wrapper}\n"
     PipelineSpec.from_yaml(text)
     VALIDATOR.validate(read_yaml(text, "p.yaml").value)
 
@@ -105,7 +105,7 @@ def test_a_good_file_is_valid(text):
     VALIDATOR.validate(read_yaml(text, "p.yaml").value)
 
 
-def test_a_file_that_extends_another_changes_its_layers():
+def test_a_file_that_extends_another_changes_its_wrappers():
     head = "extends: base.yaml\nwrappers: "
     assert valid(head + "{framestack: {padding: first}, time_limit: 9, '2': {k: 3}, Scale: {factor: 2}, a.b:C: 3}\n")
     assert valid(head + "[framestack: 4]\n")
@@ -152,7 +152,7 @@ def test_a_bad_file_is_not_valid(text):
         plan(PipelineSpec.from_yaml(text.replace("env: A", "env: CartPole-v1"), "p.yaml"))
 
 
-# -- held against the plan, layer by layer ----------------------------------------------------------------------------
+# -- held against the plan, wrapper by wrapper -------------------------------------------------------------------------
 
 scalars = st.none() | st.booleans() | st.integers(1, 9) | st.sampled_from([0.5, -0.25]) | st.sampled_from(["a", "new"])
 values = st.recursive(
@@ -161,8 +161,8 @@ values = st.recursive(
 
 
 @st.composite
-def layer_of(draw, name):
-    """A layer in one of its forms, with arguments of which some fit."""
+def wrapper_of(draw, name):
+    """A wrapper in one of its forms, with arguments of which some fit."""
     names = [parameter.name for parameter in parameters(name)] + ["other"]
     arguments = st.dictionaries(st.sampled_from(names), draw(st.sampled_from([values, scalars])), max_size=3)
     form = draw(st.sampled_from(["alone", "one", "list", "named", "both"]))
@@ -177,10 +177,10 @@ def layer_of(draw, name):
     return {name: {"*": draw(st.lists(scalars, max_size=2)), **draw(arguments)}}
 
 
-def accepted(layer):
+def accepted(wrapper):
     """Whether names and types are right; None where they are, and a value is out of its range all the same."""
     try:
-        plan_layers([LayerSpec.parse(layer)])
+        plan_wrappers([WrapperSpec.parse(wrapper)])
     except SpecError:
         return False
     except PlanError:
@@ -191,13 +191,13 @@ def accepted(layer):
 @pytest.mark.parametrize("name", NAMES)
 def test_it_takes_what_the_plan_takes_and_refuses_its_mistakes_of_names_and_types(name):
     @settings(max_examples=25, deadline=None)
-    @given(layer_of(name))
-    def agree(layer):
-        expected = accepted(layer)
-        said = VALIDATOR.is_valid({"env": "A", "wrappers": [layer]})
+    @given(wrapper_of(name))
+    def agree(wrapper):
+        expected = accepted(wrapper)
+        said = VALIDATOR.is_valid({"env": "A", "wrappers": [wrapper]})
         assert said or expected is False, "refused, and is good"
         # Arguments in lists are left to check: only it can say that one is given twice, or is missing beside them.
-        if isinstance(layer, str) or not ("*" in str(layer) or isinstance(layer[name], list)):
+        if isinstance(wrapper, str) or not ("*" in str(wrapper) or isinstance(wrapper[name], list)):
             assert not said or expected is not False, "taken, and is bad"
 
     agree()
@@ -211,12 +211,12 @@ pieces = st.sampled_from(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(pieces, max_size=12).map("".join))
-def test_text_that_is_a_layer_is_no_mistake_to_an_editor(text):
+def test_text_that_is_a_wrapper_is_no_mistake_to_an_editor(text):
     try:
-        layer = LayerSpec.parse(text)
+        wrapper = WrapperSpec.parse(text)
     except SpecError:
         return
-    if ":" in layer.target or accepted(layer):
+    if ":" in wrapper.target or accepted(wrapper):
         assert VALIDATOR.is_valid({"env": "A", "wrappers": [text]}), text
         assert VALIDATOR.is_valid({"env": "A", "wrappers": f"atari | {text}|{text}"}), text
 
@@ -254,23 +254,23 @@ def test_each_key_of_a_pipeline_is_there_with_its_help():
     assert SCHEMA["properties"]["autoreset"]["default"] == "same_step"
 
 
-def test_a_layer_that_is_registered_is_in_it(monkeypatch):
+def test_a_wrapper_that_is_registered_is_in_it(monkeypatch):
     def halve(env, by: float = 2.0, *, why: str, size: int = None):  # noqa: RUF013
         """Halve."""
 
     register_wrapper("halve", halve)
-    register_wrapper("absent", "no_such_module_x:Layer")
+    register_wrapper("absent", "no_such_module_x:Wrapper")
     try:
         validator = jsonschema.Draft202012Validator(pipeline_schema())
     finally:
         wrappers.unregister("halve")
         wrappers.unregister("absent")
-    for layer, expected in (
+    for wrapper, expected in (
         ({"halve": {"why": "so", "size": None}}, True), ({"halve": {"by": 3}}, False), ({"halve": 3}, False),
         ("halve", False),
         ("halve:why=so", True), ({"absent": {"anything": 3}}, True), ("absent:3,4", True),
     ):  # fmt: skip
-        assert validator.is_valid({"env": "A", "wrappers": [layer]}) is expected, layer
+        assert validator.is_valid({"env": "A", "wrappers": [wrapper]}) is expected, wrapper
     assert not VALIDATOR.is_valid({"env": "A", "wrappers": ["halve:why=so"]})
 
 

@@ -69,7 +69,7 @@ def test_the_parts_are_those_of_the_pipeline_inner_first_and_add_up(capsys):
     backend = ["wait", "copy", "send", "books"]
     assert names == ["CartPole-v1", "time_limit", *backend, "framestack", "monitor", "face", "random", "other"]
     kinds = {part["name"]: part["kind"] for part in data["parts"]}
-    assert (kinds["time_limit"], kinds["copy"], kinds["random"]) == ("layer", "backend", "policy")
+    assert (kinds["time_limit"], kinds["copy"], kinds["random"]) == ("wrapper", "backend", "policy")
     assert sum(part["microseconds"] for part in data["parts"]) == pytest.approx(data["microseconds"])
     assert sum(part["share"] for part in data["parts"]) == pytest.approx(1.0)
     calls = {part["name"]: part["calls"] for part in data["parts"]}

@@ -290,7 +290,7 @@ def test_at_the_interpreters_end_what_runs_in_this_process_is_closed_while_it_ca
     assert run(ENDS_LATE.format(make=make)) == ("closed\n" * 2, "")
 
 
-LAYER_ENDS_LATE = """
+WRAPPER_ENDS_LATE = """
 import gymnasium, vecwrap
 from vecwrap.env.wrapper import VecEnvWrapper
 class EndsLate(VecEnvWrapper):
@@ -304,8 +304,8 @@ env = EndsLate(EndsLate(vecwrap.build("CartPole-v1", n=2, backend="dummy"), "inn
 """
 
 
-def test_at_the_interpreters_end_a_layer_is_closed_while_it_can_import():
-    assert run(LAYER_ENDS_LATE) == ("outer\ninner\n", "")
+def test_at_the_interpreters_end_a_wrapper_is_closed_while_it_can_import():
+    assert run(WRAPPER_ENDS_LATE) == ("outer\ninner\n", "")
 
 
 IMPORTS_WHAT_ENDS = """

@@ -39,12 +39,12 @@ class Drawn(Faulty):
 
 
 @pytest.mark.parametrize(
-    "layer",
+    "wrapper",
     ["monitor", "monitor:per_env=true", "video:every=1,length=3", "record_trajectories"],
 )
-def test_a_folder_that_vanishes(layer, tmp_path):
+def test_a_folder_that_vanishes(wrapper, tmp_path):
     folder = tmp_path / "run"
-    name, _, rest = layer.partition(":")
+    name, _, rest = wrapper.partition(":")
     kwargs = {"every": 1, "length": 3} if name == "video" else {"per_env": True} if rest else {}
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -66,19 +66,19 @@ def test_a_folder_that_vanishes(layer, tmp_path):
 @pytest.mark.parametrize("backend", ["dummy", "subprocess"])
 def test_a_forked_copy_leaves_its_parents_files_alone(backend, tmp_path):
     """Closed or forgotten there, it would finish the video and write the episodes that run here."""
-    layers = [
+    wrappers = [
         {"video": {"dir": str(tmp_path / "videos"), "every": 1, "length": 9}},
         {"record_trajectories": {"dir": str(tmp_path / "episodes")}},
         {"monitor": {"dir": str(tmp_path)}},
     ]
-    with vecwrap.build([partial(Drawn, end=0.0)] * 2, backend=backend, wrappers=layers) as env:
+    with vecwrap.build([partial(Drawn, end=0.0)] * 2, backend=backend, wrappers=wrappers) as env:
         env.reset(seed=1)
         for _ in range(4):
             env.step([0, 1])
         before = sorted(tmp_path.rglob("*"))
-        layers = env.find(Monitor), env.find(Video), env.find(RecordTrajectories)
+        wrappers = env.find(Monitor), env.find(Video), env.find(RecordTrajectories)
         assert in_child(env.close) == "None"
-        assert in_child(lambda: [layer.__del__() for layer in layers]) == "[None, None, None]"
+        assert in_child(lambda: [wrapper.__del__() for wrapper in wrappers]) == "[None, None, None]"
         assert sorted(tmp_path.rglob("*")) == before
         for _ in range(4):
             env.step([0, 1])
@@ -148,8 +148,8 @@ def test_a_run_that_is_ended_leaves_whole_files(backend, number, tmp_path):
 UNFINISHED = """
 import vecwrap
 from tests.faults.test_files import Drawn
-layers = [{{"video": {{"dir": {folder!r}, "every": 1}}}}, {{"record_trajectories": {{"dir": {folder!r}}}}}]
-env = vecwrap.build([lambda: Drawn(end=0.0)] * 2, backend={backend!r}, wrappers=layers)
+wrappers = [{{"video": {{"dir": {folder!r}, "every": 1}}}}, {{"record_trajectories": {{"dir": {folder!r}}}}}]
+env = vecwrap.build([lambda: Drawn(end=0.0)] * 2, backend={backend!r}, wrappers=wrappers)
 env.reset(seed=1)
 for _ in range(4):
     env.step([0, 1])

@@ -248,7 +248,7 @@ def test_learning_with_sb3_can_begin_again_after_ctrl_c_in_a_call():
 
 
 class PressesOnce(VecEnvWrapper):
-    """A layer in which Ctrl-C is pressed, in the given vector step."""
+    """A wrapper in which Ctrl-C is pressed, in the given vector step."""
 
     left = -1
 
@@ -264,7 +264,7 @@ def test_what_an_evaluation_was_interrupted_in_is_brought_home_by_the_environmen
         env.find(PressesOnce).left = 4
         with pytest.raises(KeyboardInterrupt):
             vecwrap.evaluate(env, lambda observations: np.zeros(3, np.int64), episodes=3)
-        assert all(layer.training for layer in env.layers)
+        assert all(wrapper.training for wrapper in env.chain)
         assert env.step_wait()[0].shape == (3, 4)
         vecwrap.evaluate(env, lambda observations: np.zeros(3, np.int64), episodes=3)
 
@@ -306,7 +306,7 @@ def in_the_copy():
 
 
 class PressedAsItCloses(VecEnvWrapper):
-    """A layer that has something to finish as it is closed."""
+    """A wrapper that has something to finish as it is closed."""
 
     finished = False
 
@@ -315,7 +315,7 @@ class PressedAsItCloses(VecEnvWrapper):
         self.finished = True
 
 
-def test_what_a_layer_finishes_as_it_is_closed_is_finished():
+def test_what_a_wrapper_finishes_as_it_is_closed_is_finished():
     env = vecwrap.build(Pressed, n=1, wrappers=[PressedAsItCloses], backend="dummy")
     env.reset()
     with pytest.raises(KeyboardInterrupt):
@@ -364,6 +364,6 @@ def test_one_that_is_closed_holds_nothing_back():
         press()
     second.close()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with first:  # a layer may be closed after the backend
+    with first:  # a wrapper may be closed after the backend
         first.hold()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

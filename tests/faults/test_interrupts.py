@@ -1,4 +1,4 @@
-"""Ctrl-C while layers work on rows that have come home: it waits until they are through, and costs no row."""
+"""Ctrl-C while wrappers work on rows that have come home: it waits until they are through, and costs no row."""
 
 import itertools
 import os
@@ -28,7 +28,7 @@ from vecwrap.testing import ToyEnv, assert_same
 
 pytestmark = pytest.mark.usefixtures("quick_workers", "own_handler")
 PACKAGE = f"{Path(vecwrap.__file__).parent}/"
-LAYERS = ["terminal_obs", "framestack:2", "normalize", {"time_aware": {"limit": 50}}, "monitor"]
+WRAPPERS = ["terminal_obs", "framestack:2", "normalize", {"time_aware": {"limit": 50}}, "monitor"]
 SHMEM = {"name": "shmem", "workers": 2, "parent_share": False}
 SUBPROCESS = {"name": "subprocess", "workers": 2}
 
@@ -40,7 +40,7 @@ def _clock(monkeypatch):
 
 
 class CtrlC(VecEnvWrapper):
-    """A layer in which Ctrl-C is pressed, so many times."""
+    """A wrapper in which Ctrl-C is pressed, so many times."""
 
     times = 0
 
@@ -50,12 +50,12 @@ class CtrlC(VecEnvWrapper):
         self.times = 0
 
 
-def make(backend="dummy", layers=("framestack:2", CtrlC, "normalize", "monitor"), n=3, **options):
-    return vecwrap.build(partial(ToyEnv, end=0.3), n=n, wrappers=list(layers), backend=backend, seed=7, **options)
+def make(backend="dummy", wrappers=("framestack:2", CtrlC, "normalize", "monitor"), n=3, **options):
+    return vecwrap.build(partial(ToyEnv, end=0.3), n=n, wrappers=list(wrappers), backend=backend, seed=7, **options)
 
 
 def pressed(env, wait, times=1):
-    """Press Ctrl-C while the layers work; give what the wait that follows gives."""
+    """Press Ctrl-C while the wrappers work; give what the wait that follows gives."""
     env.find(CtrlC).times = times
     with pytest.raises(KeyboardInterrupt):
         wait()
@@ -64,7 +64,7 @@ def pressed(env, wait, times=1):
 
 
 @pytest.mark.parametrize("backend", ["dummy", SHMEM, SUBPROCESS])
-def test_rows_that_layers_work_on_when_an_interrupt_comes_are_handed_out_by_the_next_wait(backend):
+def test_rows_that_wrappers_work_on_when_an_interrupt_comes_are_handed_out_by_the_next_wait(backend):
     env, twin = make(backend), make()
     mask = {"reset_mask": np.array([True, False, True])}
     for ask, wait, *arguments in [
@@ -79,7 +79,7 @@ def test_rows_that_layers_work_on_when_an_interrupt_comes_are_handed_out_by_the_
     for one in (env, twin):
         one.reset_async(options=mask)
     assert_same(twin.reset_wait(), pressed(env, env.reset_wait), "a masked reset")
-    assert_same(twin.state_dict()["layers"], env.state_dict()["layers"])
+    assert_same(twin.state_dict()["wrappers"], env.state_dict()["wrappers"])
     env.close()
     twin.close()
 
@@ -118,8 +118,8 @@ def pressed_at(line, call, is_wanted):
     return lines >= line, came
 
 
-def test_at_whatever_line_of_the_layers_an_interrupt_comes():
-    env, twin = make(layers=LAYERS), make(layers=LAYERS)
+def test_at_whatever_line_of_the_wrappers_an_interrupt_comes():
+    env, twin = make(wrappers=WRAPPERS), make(wrappers=WRAPPERS)
     assert_same(twin.reset(), env.reset())
     for line in itertools.count(1):
         for one in (env, twin):
@@ -131,7 +131,7 @@ def test_at_whatever_line_of_the_layers_an_interrupt_comes():
         assert_same(twin.step_wait(), came, f"line {line}")
         if not there_is and line > 200:
             break
-    assert_same(twin.state_dict()["layers"], env.state_dict()["layers"])
+    assert_same(twin.state_dict()["wrappers"], env.state_dict()["wrappers"])
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_at_whatever_line_of_the_layers_an_interrupt_comes():
     ],
 )
 def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out):
-    layers = [Counted, "framestack:2", "normalize", "monitor"]
-    env, twin = make(backend, layers), make(layers=layers)
+    wrappers = [Counted, "framestack:2", "normalize", "monitor"]
+    env, twin = make(backend, wrappers), make(wrappers=wrappers)
     assert_same(twin.reset(), env.reset())
     not_seen = []
     for line in itertools.count(1, stride):
@@ -162,13 +162,15 @@ def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out
         if not there_is and line > 500:
             break
     assert len(not_seen) <= 8, not_seen
-    assert_same(twin.state_dict()["layers"], env.state_dict()["layers"])
+    assert_same(twin.state_dict()["wrappers"], env.state_dict()["wrappers"])
     env.close()
 
 
-@pytest.mark.parametrize("layers", [LAYERS, [*LAYERS[:2], {"seed_each_episode": {"seeds": [3, 4, 5]}}, *LAYERS[2:]]])
-def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_loaded(layers):
-    env, other = make(layers=layers), make(layers=layers)
+@pytest.mark.parametrize(
+    "wrappers", [WRAPPERS, [*WRAPPERS[:2], {"seed_each_episode": {"seeds": [3, 4, 5]}}, *WRAPPERS[2:]]]
+)
+def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_loaded(wrappers):
+    env, other = make(wrappers=wrappers), make(wrappers=wrappers)
     for one, steps in ((env, 3), (other, 8)):
         one.reset()
         for _ in range(steps):
@@ -179,11 +181,11 @@ def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_load
         there_is, came = pressed_at(
             line, partial(env.load_state_dict, state), lambda file: not file.startswith("testing")
         )
-        layers = env.state_dict()["layers"]
+        wrappers = env.state_dict()["wrappers"]
         try:
-            assert_same(layers, state["layers"])
+            assert_same(wrappers, state["wrappers"])
         except AssertionError:
-            assert_same(layers, before["layers"], f"line {line}")  # all of them, or none
+            assert_same(wrappers, before["wrappers"], f"line {line}")  # all of them, or none
         try:
             env.step([0, 1, 2])
         except ResetNeededError:
@@ -194,11 +196,11 @@ def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_load
         if not there_is:
             break
         env.load_state_dict(before)
-        assert_same(before["layers"], env.state_dict()["layers"], f"after line {line}")
+        assert_same(before["wrappers"], env.state_dict()["wrappers"], f"after line {line}")
     assert refused > 20, (refused, whole)
 
 
-def test_a_layer_that_asks_the_sub_environments_amid_a_reset_lets_nothing_through(tmp_path, monkeypatch):
+def test_a_wrapper_that_asks_the_sub_environments_amid_a_reset_lets_nothing_through(tmp_path, monkeypatch):
     env, twin = (make(SUBPROCESS, [{"monitor": {"dir": str(tmp_path / name)}}]) for name in "ab")
     send = type(env.unwrapped.runner)._send_bytes
     pressed = []
@@ -313,16 +315,16 @@ def test_around_an_engine_too():
         assert_same(twin.step_wait(), pressed(env, env.step_wait))
 
 
-def test_a_layer_that_hangs_is_interrupted_by_the_second_one():
+def test_a_wrapper_that_hangs_is_interrupted_by_the_second_one():
     env = make()
     env.reset()
     env.step_async([0, 1, 2])
-    layer = env.find(CtrlC)
-    layer.times = 3
+    wrapper = env.find(CtrlC)
+    wrapper.times = 3
     with pytest.raises(KeyboardInterrupt):
         env.step_wait()
-    assert layer.times == 3, "it came through at the second"
-    layer.times = 0
+    assert wrapper.times == 3, "it came through at the second"
+    wrapper.times = 0
     assert env.step([0, 1, 2])[1].shape == (3,)
 
 
@@ -388,7 +390,7 @@ def test_after_the_last_one_was_closed_in_a_thread_the_first_interrupt_puts_the_
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_layer_that_raises_leaves_the_gate_open(monkeypatch):
+def test_a_wrapper_that_raises_leaves_the_gate_open(monkeypatch):
     env = make()
     env.reset()
     monkeypatch.setattr(CtrlC, "on_step", lambda self, step: 1 / 0)
@@ -402,15 +404,15 @@ class Nested(VecEnvWrapper):
     """Steps an environment of its own; Ctrl-C comes before that."""
 
     def on_step(self, step):
-        with make(layers=["monitor"]) as inner:
+        with make(wrappers=["monitor"]) as inner:
             inner.reset()
             signal.raise_signal(signal.SIGINT)
             inner.step([0, 1, 2])
         self.done = True
 
 
-def test_an_environment_in_a_layer_of_another_lets_nothing_through():
-    env = make(layers=[Nested, "monitor"])
+def test_an_environment_in_a_wrapper_of_another_lets_nothing_through():
+    env = make(wrappers=[Nested, "monitor"])
     with pytest.raises(KeyboardInterrupt):
         env.reset()
     assert env.find(Nested).done

@@ -539,7 +539,7 @@ def test_a_death_between_calls_is_told_the_same_where_other_frames_are_wanted_fr
             if asked == "step" and mode in ("disabled", "episodic"):
                 told.append(env.reset(options={"reset_mask": np.array([False, True])}))
             told.append(env.step([1, 1]))
-            state = env.find(Monitor).layer_state()
+            state = env.find(Monitor).wrapper_state()
             booked = {name: state[name] for name in ("returns", "lengths", "running", "num_episodes")}
             endings = [(one.length, one.score, one.lost) for one in env.endings[1]]
             return told, booked, endings, env.health().lost_episodes.tolist()
@@ -551,7 +551,7 @@ def test_a_death_between_calls_is_told_the_same_where_other_frames_are_wanted_fr
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_a_save_after_a_death_that_nobody_has_met_yet_is_made(backend, tmp_path):
-    """Training goes on: of sub-environments without a state the layers are saved; a reset follows the load."""
+    """Training goes on: of sub-environments without a state the wrappers are saved; a reset follows the load."""
     with Monitor(backend([Drawn] * 2, workers=2, on_failure="restart")) as env:
         env.reset(seed=1)
         env.step([1, 1])
@@ -685,14 +685,14 @@ class DiesOfSaves(Drawn):
 
 @pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-def test_a_save_that_one_worker_after_the_other_dies_of_holds_the_layers(backend):
+def test_a_save_that_one_worker_after_the_other_dies_of_holds_the_wrappers(backend):
     with Monitor(backend([partial(DiesOfSaves, k) for k in (1, 2)], workers=2, on_failure="restart")) as env:
         env.reset(seed=1)
         env.step([1, 1])
         state = env.state_dict()
         assert state["sub_envs"] is None
         assert "exit code 3" in state["sub_envs_missing"]
-        assert state["layers"][0]["lengths"].tolist() == [1, 1]
+        assert state["wrappers"][0]["lengths"].tolist() == [1, 1]
         env.reset(seed=2)
         assert env.step([1, 1])[0][:, 1].tolist() == [1, 1]
 

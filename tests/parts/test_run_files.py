@@ -18,23 +18,23 @@ from vecwrap.wrappers.video import Video
 
 def test_a_folder_is_made_with_all_above_it_and_nothing_stays_in_it(tmp_path):
     for _ in range(2):
-        make_folder(tmp_path / "a" / "b", "some_layer")
+        make_folder(tmp_path / "a" / "b", "some_wrapper")
     assert not list((tmp_path / "a" / "b").iterdir())
 
 
-def test_a_folder_that_cannot_be_written_names_the_layer(tmp_path):
+def test_a_folder_that_cannot_be_written_names_the_wrapper(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        PlanError, match='some_layer: dir: expected a folder that files can be written to, got ".*file"'
+        PlanError, match='some_wrapper: dir: expected a folder that files can be written to, got ".*file"'
     ):
-        make_folder(tmp_path / "file", "some_layer")
+        make_folder(tmp_path / "file", "some_wrapper")
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="everything can be written to")
 def test_a_folder_without_permission(tmp_path):
     tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
     with pytest.raises(PlanError, match="Permission denied"):
-        make_folder(tmp_path, "some_layer")
+        make_folder(tmp_path, "some_wrapper")
 
 
 @pytest.mark.parametrize("seen", [True, False])
@@ -170,15 +170,15 @@ def test_a_piece_for_which_there_was_no_room_leaves_no_trace(new, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("layer", "settings"),
+    ("wrapper", "settings"),
     [(Monitor, {"dir": "here"}), (RecordTrajectories, {"dir": "here"}), (Video, {"dir": "here", "every": 1})],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_layers_put_together_by_hand_write_where_they_were_made(layer, settings, tmp_path, monkeypatch):
+def test_wrappers_put_together_by_hand_write_where_they_were_made(wrapper, settings, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     make = functools.partial(gymnasium.make, "CartPole-v1", render_mode="rgb_array", max_episode_steps=3)
-    with layer(DummyBackend([make]), **settings) as env:
+    with wrapper(DummyBackend([make]), **settings) as env:
         monkeypatch.chdir("elsewhere")
         env.reset(seed=1)
         for _ in range(4):

@@ -39,8 +39,8 @@ def test_files_of_stable_baselines3_are_one_run_as_its_own_reader_takes_them(tmp
 
 @pytest.mark.parametrize("per_env", [False, True])
 def test_both_layouts_of_ours(tmp_path, per_env):
-    layer = {"monitor": {"dir": str(tmp_path), "per_env": per_env}}
-    env = vecwrap.build("CartPole-v1", n=3, seed=1, backend="dummy", wrappers=[layer])
+    wrapper = {"monitor": {"dir": str(tmp_path), "per_env": per_env}}
+    env = vecwrap.build("CartPole-v1", n=3, seed=1, backend="dummy", wrappers=[wrapper])
     env.reset()
     chance, episodes, total = random.Random(1), [], 0
     for _ in range(150):

@@ -1,4 +1,4 @@
-"""Layers of actions in an order that does not work, or not for everyone."""
+"""Wrappers of actions in an order that does not work, or not for everyone."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from vecwrap.errors import PlanError
 
 
 @pytest.mark.parametrize(
-    ("layers", "expected"),
+    ("wrappers", "expected"),
     [
         ("clip_action", []),
         ("rescale_action", []),
@@ -19,8 +19,8 @@ from vecwrap.errors import PlanError
         ("mujoco | rescale_action", ["refused"]),
     ],
 )
-def test_clipping_and_rescaling(layers, expected):
-    assert ids(f"Pendulum-v1 | {layers}") == expected
+def test_clipping_and_rescaling(wrappers, expected):
+    assert ids(f"Pendulum-v1 | {wrappers}") == expected
 
 
 def test_what_is_said_is_so():

@@ -28,11 +28,11 @@ def ids(pipeline, **changes):
     return [finding.id for finding in vecwrap.check(pipeline, **changes)]
 
 
-def test_findings_are_in_the_order_of_the_pipeline_with_file_line_and_layer(tmp_path):
+def test_findings_are_in_the_order_of_the_pipeline_with_file_line_and_wrapper(tmp_path):
     file = tmp_path / "p.yaml"
     file.write_text(FILE)
     found = vecwrap.check(file, strict=True)
-    assert [(f.id, f.line, f.layer, f.severity) for f in found] == [
+    assert [(f.id, f.line, f.wrapper, f.severity) for f in found] == [
         ("no_seed", None, "", "warning"),
         ("reward_inside_normalize", 6, "scale_reward", "warning"),
         ("zero_padding", 7, "framestack", "warning"),
@@ -58,15 +58,15 @@ def test_what_stands_in_a_file_that_is_extended_is_found_there(tmp_path):
     assert (padding.id, Path(padding.file).name, padding.line) == ("zero_padding", "p.yaml", 4)
 
 
-def test_what_cannot_be_a_layer_of_the_evaluation_is_found_where_the_evaluation_is_meant(tmp_path):
-    layer = "gymnasium.wrappers.vector:RecordEpisodeStatistics"
+def test_what_cannot_be_a_wrapper_of_the_evaluation_is_found_where_the_evaluation_is_meant(tmp_path):
+    wrapper = "gymnasium.wrappers.vector:RecordEpisodeStatistics"
     file = tmp_path / "p.yaml"
-    file.write_text(f"env: CartPole-v1\nn: 2\nbackend: dummy\neval: {{wrappers: ['{layer}']}}\n")
+    file.write_text(f"env: CartPole-v1\nn: 2\nbackend: dummy\neval: {{wrappers: ['{wrapper}']}}\n")
     for mode in ("train", "eval"):
         (found,) = vecwrap.check(file, mode=mode)
         assert (found.id, found.severity, found.file, found.line) == ("refused", "error", str(file), 4)
         assert "RecordEpisodeStatistics wraps one of Gymnasium" in found.reason
-    (found,) = vecwrap.check({"env": "CartPole-v1", "n": 2, "eval": {"wrappers": [layer]}}, mode="eval")
+    (found,) = vecwrap.check({"env": "CartPole-v1", "n": 2, "eval": {"wrappers": [wrapper]}}, mode="eval")
     assert (found.id, found.file, found.line) == ("refused", "", None)
 
 
@@ -85,13 +85,13 @@ def test_every_form_that_build_takes_is_taken(form):
     assert ids(form, wrappers=[]) == []
 
 
-def test_callables_are_taken_with_their_layers():
+def test_callables_are_taken_with_their_wrappers():
     assert ids(lambda: gymnasium.make("CartPole-v1"), n=2, backend="dummy", wrappers=["flatten"]) == ["changes_nothing"]
 
 
-def test_several_layers_that_are_refused_are_all_told():
+def test_several_wrappers_that_are_refused_are_all_told():
     found = vecwrap.check("CartPole-v1 n=2 backend=dummy | framestak:4 | time_limit:ten | monitor | flaten")
-    assert [(f.id, f.layer) for f in found] == [
+    assert [(f.id, f.wrapper) for f in found] == [
         ("refused", "framestak"),
         ("refused", "time_limit"),
         ("refused", "flaten"),
@@ -100,20 +100,20 @@ def test_several_layers_that_are_refused_are_all_told():
 
 def test_a_wrong_order_is_told():
     (finding,) = vecwrap.check("CartPole-v1 n=2 backend=dummy | monitor | time_limit:9")
-    assert (finding.id, finding.layer) == ("refused", "time_limit")
+    assert (finding.id, finding.wrapper) == ("refused", "time_limit")
     assert 'Move "time_limit" before "monitor"' in finding.reason
 
 
-def test_outside_of_a_layer_that_refuses_nothing_is_said():
+def test_outside_of_a_wrapper_that_refuses_nothing_is_said():
     found = vecwrap.check("CartPole-v1 n=2 backend=dummy | flatten | transpose | framestack:4")
-    assert [(f.id, f.layer) for f in found] == [("changes_nothing", "flatten"), ("refused", "transpose")]
+    assert [(f.id, f.wrapper) for f in found] == [("changes_nothing", "flatten"), ("refused", "transpose")]
     assert found[1].reason.startswith("expected observations of a Box of shape (height, width, channels)")
 
 
 @pytest.mark.parametrize("backend", ["dummy", "subprocess"])
-def test_a_layer_that_refuses_inside_of_a_sub_environment_is_told_too(backend):
+def test_a_wrapper_that_refuses_inside_of_a_sub_environment_is_told_too(backend):
     found = vecwrap.check(f"Pendulum-v1 n=2 backend={backend} | noop_reset | sticky_actions:0 | flatten")
-    assert [(f.id, f.layer, f.place) for f in found] == [("refused", "noop_reset", 'wrappers[0] "noop_reset"')]
+    assert [(f.id, f.wrapper, f.place) for f in found] == [("refused", "noop_reset", 'wrappers[0] "noop_reset"')]
     assert found[0].reason.startswith("expected discrete actions where 0 is a no-op")
 
 
@@ -190,11 +190,11 @@ def test_checking_steps_nothing_writes_nothing_and_leaves_nothing_behind(backend
     assert psutil.Process().children() == before
 
 
-LAYERS = (
+WRAPPERS = (
     "atari", "check_nan", "clip_action", "clip_reward", "clip_reward:2,1", "dtype:float32", "dtype:int8",
     "extract_obs:a", "extract_obs:camera", {"filter_obs": {"keys": ["a"]}}, "flatten", "frame_skip:2", "framestack:2",
     "framestack:0",
-    {"framestack": {"k": 2, "keys": ["a"]}}, "grayscale", "monitor", "mujoco", "no_such_layer", "normalize",
+    {"framestack": {"k": 2, "keys": ["a"]}}, "grayscale", "monitor", "mujoco", "no_such_wrapper", "normalize",
     "normalize_obs:integers=true", {"normalize_obs": {"keys": ["a"]}}, "normalize_reward", "rescale_action", "resize:4",
     "scale_obs", "scale_reward:2", "scale_reward", "sticky_actions", "terminal_obs", "tile", "time_aware:limit=5",
     "time_limit:9", "transpose", "video", "gymnasium.wrappers:FrameStackObservation:2",
@@ -208,16 +208,16 @@ OBSERVATIONS = ("box_float32", "box_uint8", "discrete", "dict", "nested", "mixed
     st.sampled_from(OBSERVATIONS),
     st.sampled_from(["discrete", "box_float32"]),
     st.sampled_from([None, "rgb_array"]),
-    st.lists(st.sampled_from(LAYERS), max_size=4),
+    st.lists(st.sampled_from(WRAPPERS), max_size=4),
 )
-def test_there_is_an_error_exactly_where_build_refuses(observations, actions, render_mode, layers):
+def test_there_is_an_error_exactly_where_build_refuses(observations, actions, render_mode, wrappers):
     pipeline = {
         "env": "vecwrap.testing:ToyEnv",
         "n": 2,
         "backend": "dummy",
         "env_kwargs": {"observations": observations, "actions": actions},
         "render_mode": render_mode,
-        "wrappers": layers,
+        "wrappers": wrappers,
     }
     errors = [finding for finding in vecwrap.check(pipeline, strict=True) if finding.severity == "error"]
     refusal = None

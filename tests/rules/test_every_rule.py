@@ -69,8 +69,8 @@ def test_every_rule_has_a_summary_and_reasons(name):
     assert ROWS[name].reasons
 
 
-def test_layers_of_gymnasium_are_where_the_rules_look_for_them():
+def test_wrappers_of_gymnasium_are_where_the_rules_look_for_them():
     kinds = (rules.OBSERVATION_NORMALIZERS, rules.REWARD_NORMALIZERS, rules.STACKS, rules.FRAME_SKIPS, rules.CLIPS)
     for name in (name for kind in kinds for name in kind):
-        layer = registry.wrappers.find(name, name)
-        assert registry.wrappers.name_of(layer) or import_path(layer) == name
+        wrapper = registry.wrappers.find(name, name)
+        assert registry.wrappers.name_of(wrapper) or import_path(wrapper) == name

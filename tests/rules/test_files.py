@@ -1,12 +1,12 @@
-"""What layers write into one folder."""
+"""What wrappers write into one folder."""
 
 import pytest
 
 import vecwrap
 
 
-def ids(*layers):
-    return [finding.id for finding in vecwrap.check("CartPole-v1", n=2, backend="dummy", wrappers=layers)]
+def ids(*wrappers):
+    return [finding.id for finding in vecwrap.check("CartPole-v1", n=2, backend="dummy", wrappers=wrappers)]
 
 
 def test_two_monitors_in_one_folder_however_it_is_written(tmp_path, monkeypatch):
@@ -17,10 +17,10 @@ def test_two_monitors_in_one_folder_however_it_is_written(tmp_path, monkeypatch)
     assert ids(*apart) == []
     vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=apart).close()
     for folder in ("runs", "runs/../runs", str(tmp_path / "runs"), "link"):
-        layers = ["monitor:runs", {"monitor": {"dir": folder, "stats_key": "again"}}]
-        assert ids(*layers) == ["monitors_share_folder"]
+        wrappers = ["monitor:runs", {"monitor": {"dir": folder, "stats_key": "again"}}]
+        assert ids(*wrappers) == ["monitors_share_folder"]
         with pytest.raises(vecwrap.PlanError, match="writes into .* already"):
-            vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=layers)
+            vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=wrappers)
     assert not (tmp_path / "runs").exists()
 
 

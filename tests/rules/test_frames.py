@@ -9,28 +9,28 @@ import vecwrap
 from vecwrap.errors import PlanError
 
 
-def check(line, *layers, **settings):
+def check(line, *wrappers, **settings):
     settings = {"n": 2, "backend": "dummy", **settings}
-    return vecwrap.check(line, **settings, **({"wrappers": layers} if layers else {}))
+    return vecwrap.check(line, **settings, **({"wrappers": wrappers} if wrappers else {}))
 
 
 # -- no_render_mode ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layer", ["video", "tile"])
+@pytest.mark.parametrize("wrapper", ["video", "tile"])
 @pytest.mark.parametrize("backend", ["dummy", "subprocess"])
-def test_no_render_mode_is_an_error_that_is_told_once(layer, backend):
-    (finding,) = check("CartPole-v1", layer, backend=backend)
-    assert (finding.id, finding.severity, finding.layer) == ("no_render_mode", "error", layer)
+def test_no_render_mode_is_an_error_that_is_told_once(wrapper, backend):
+    (finding,) = check("CartPole-v1", wrapper, backend=backend)
+    assert (finding.id, finding.severity, finding.wrapper) == ("no_render_mode", "error", wrapper)
     assert "renders nothing" in finding.reason
     with pytest.raises(PlanError, match="rgb_array"):
-        vecwrap.build("CartPole-v1", 2, [layer], backend="dummy")
+        vecwrap.build("CartPole-v1", 2, [wrapper], backend="dummy")
 
 
-@pytest.mark.parametrize("layer", ["video", "tile"])
-def test_images_that_are_rendered(layer):
-    assert check("CartPole-v1", layer, render_mode="rgb_array") == ()
-    assert check("CartPole-v1", layer, env_kwargs={"render_mode": "rgb_array"}) == ()
+@pytest.mark.parametrize("wrapper", ["video", "tile"])
+def test_images_that_are_rendered(wrapper):
+    assert check("CartPole-v1", wrapper, render_mode="rgb_array") == ()
+    assert check("CartPole-v1", wrapper, env_kwargs={"render_mode": "rgb_array"}) == ()
 
 
 def test_another_render_mode_is_named(camera_and_joints):
@@ -38,9 +38,9 @@ def test_another_render_mode_is_named(camera_and_joints):
     assert 'renders for "ansi"' in finding.reason
 
 
-def test_layers_outside_of_the_recorder_are_looked_at_all_the_same():
+def test_wrappers_outside_of_the_recorder_are_looked_at_all_the_same():
     found = check("CartPole-v1", "video", "framestack:4", "flatten", "flatten")
-    assert [(f.layer, f.id) for f in found] == [
+    assert [(f.wrapper, f.id) for f in found] == [
         ("video", "no_render_mode"), ("framestack", "zero_padding"), ("flatten", "changes_nothing"),
     ]  # fmt: skip
 

@@ -17,11 +17,11 @@ def only(line, **settings):
 # -- normalize_images -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layer", ["normalize", "normalize_obs"])
-def test_images_without_integers_are_an_error_that_is_told_once(layer):
-    line = f"PongNoFrameskip-v4 | atari:clip_reward=false | {layer}"
+@pytest.mark.parametrize("wrapper", ["normalize", "normalize_obs"])
+def test_images_without_integers_are_an_error_that_is_told_once(wrapper):
+    line = f"PongNoFrameskip-v4 | atari:clip_reward=false | {wrapper}"
     finding = only(line)
-    assert (finding.id, finding.severity, finding.layer) == ("refused", "error", layer)
+    assert (finding.id, finding.severity, finding.wrapper) == ("refused", "error", wrapper)
     with pytest.raises(PlanError):
         vecwrap.build(line, n=2, backend="dummy")
 
@@ -46,7 +46,7 @@ def test_bytes_that_are_no_image_are_refused_but_are_no_images():
 
 
 @pytest.mark.parametrize(
-    ("layers", "expected"),
+    ("wrappers", "expected"),
     [
         (["normalize_obs", "normalize_reward"], []),
         (["normalize_obs", "normalize"], ["normalize_twice"]),
@@ -57,8 +57,8 @@ def test_bytes_that_are_no_image_are_refused_but_are_no_images():
         ([NORMALIZE_OBSERVATION, "normalize_reward"], []),
     ],
 )
-def test_a_second_normaliser_of_the_same(layers, expected):
-    assert ids("Pendulum-v1", *layers) == expected
+def test_a_second_normaliser_of_the_same(wrappers, expected):
+    assert ids("Pendulum-v1", *wrappers) == expected
 
 
 def test_normalisers_of_different_members_are_no_second_one(camera_and_joints):
@@ -73,7 +73,7 @@ def test_normalisers_of_different_members_are_no_second_one(camera_and_joints):
 
 
 @pytest.mark.parametrize(
-    ("layers", "expected"),
+    ("wrappers", "expected"),
     [
         (["scale_reward:0.1", "normalize"], ["reward_inside_normalize"]),
         (["clip_reward", "normalize_reward"], ["reward_inside_normalize"]),
@@ -83,8 +83,8 @@ def test_normalisers_of_different_members_are_no_second_one(camera_and_joints):
         (["clip_reward", "normalize_obs"], []),
     ],
 )
-def test_rewards_changed_before_they_are_normalised(layers, expected):
-    assert ids("Pendulum-v1", *layers) == expected
+def test_rewards_changed_before_they_are_normalised(wrappers, expected):
+    assert ids("Pendulum-v1", *wrappers) == expected
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_rewards_changed_before_they_are_normalised(layers, expected):
         ("atari:machado,clip_reward=true", True),
     ],
 )
-def test_atari_that_clips_rewards_is_such_a_layer(atari, found):
+def test_atari_that_clips_rewards_is_such_a_wrapper(atari, found):
     assert ids("PongNoFrameskip-v4", atari, "normalize_reward") == ["reward_inside_normalize"] * found
 
 
@@ -104,7 +104,7 @@ def test_atari_that_clips_rewards_is_such_a_layer(atari, found):
 
 
 @pytest.mark.parametrize(
-    ("layers", "expected"),
+    ("wrappers", "expected"),
     [
         (["framestack:3,padding=first", "normalize"], ["normalize_stack"]),
         (["framestack:3,padding=first", "flatten", "normalize_obs"], ["normalize_stack"]),
@@ -113,8 +113,8 @@ def test_atari_that_clips_rewards_is_such_a_layer(atari, found):
         (["gymnasium.wrappers:FrameStackObservation:3", "normalize_obs"], ["normalize_stack"]),
     ],
 )
-def test_observations_normalised_after_they_are_stacked(layers, expected):
-    assert ids("Pendulum-v1", *layers) == expected
+def test_observations_normalised_after_they_are_stacked(wrappers, expected):
+    assert ids("Pendulum-v1", *wrappers) == expected
 
 
 def test_a_stack_of_other_members_is_none(camera_and_joints):
@@ -127,4 +127,4 @@ def test_the_fix_says_what_can_be_done():
         'Put "normalize_obs" before "framestack".'
     )
     inner = only("Pendulum-v1 | gymnasium.wrappers:FrameStackObservation:3 | normalize_obs")
-    assert "Use framestack instead" in inner.fix  # a layer of the vector cannot go inside
+    assert "Use framestack instead" in inner.fix  # a wrapper of the vector cannot go inside

@@ -1,4 +1,4 @@
-"""Layers on spaces that are not, or no longer, what they are for."""
+"""Wrappers on spaces that are not, or no longer, what they are for."""
 
 from functools import partial
 
@@ -55,7 +55,7 @@ ROBOT = "vecwrap.testing:ToyEnv env_kwargs.observations=mixed"
         ("CartPole-v1 | check_nan", False),
     ],
 )
-def test_a_layer_that_changes_nothing(line, found):
+def test_a_wrapper_that_changes_nothing(line, found):
     assert ids(line) == ["changes_nothing"] * found
 
 
@@ -69,7 +69,7 @@ def test_a_filter_that_keeps_all_members(camera_and_joints):
 
 
 @pytest.mark.parametrize(
-    ("layers", "at"),
+    ("wrappers", "at"),
     [
         (["extract_obs:position", "extract_obs:mesh"], 1),
         (["extract_obs:position", {"filter_obs": [["mesh"]]}], 1),
@@ -77,21 +77,21 @@ def test_a_filter_that_keeps_all_members(camera_and_joints):
         (["extract_obs:position", {"framestack": {"k": 2, "keys": ["position"], "padding": "first"}}], 1),
     ],
 )
-def test_a_layer_that_wants_the_dict_is_an_error_that_is_told_once(layers, at):
-    (finding,) = vecwrap.check(ROBOT, n=2, backend="dummy", wrappers=layers)
+def test_a_wrapper_that_wants_the_dict_is_an_error_that_is_told_once(wrappers, at):
+    (finding,) = vecwrap.check(ROBOT, n=2, backend="dummy", wrappers=wrappers)
     assert (finding.id, finding.severity) == ("refused", "error")
     assert finding.place.startswith(f"wrappers[{at}]")
     with pytest.raises(PlanError):
-        vecwrap.build(ROBOT, n=2, backend="dummy", wrappers=layers)
+        vecwrap.build(ROBOT, n=2, backend="dummy", wrappers=wrappers)
 
 
-def test_layers_that_are_content_with_the_member(camera_and_joints):
+def test_wrappers_that_are_content_with_the_member(camera_and_joints):
     assert ids(ROBOT, "extract_obs:position", "normalize_obs") == []
     assert ids(camera_and_joints, {"normalize_obs": {"keys": ["joints"]}}, "extract_obs:joints") == []
 
 
 @pytest.mark.parametrize("keys", ["zzz", 3])
-def test_keys_of_another_layer_are_its_own_affair(keys):
+def test_keys_of_another_wrapper_are_its_own_affair(keys):
     class Api(vecwrap.VecEnvWrapper):
         def __init__(self, env, keys=None):
             super().__init__(env)

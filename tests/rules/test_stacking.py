@@ -43,7 +43,7 @@ def test_only_the_members_that_are_stacked_count(camera_and_joints):
 
 
 @pytest.mark.parametrize(
-    ("layers", "expected"),
+    ("wrappers", "expected"),
     [
         (["framestack:2,padding=first", "framestack:2"], ["stack_twice"]),
         (["framestack:2,padding=first"] + ["framestack:2"] * 2, ["stack_twice"] * 2),
@@ -52,8 +52,8 @@ def test_only_the_members_that_are_stacked_count(camera_and_joints):
         ([f"{STACKED}:2"], []),
     ],
 )
-def test_a_stack_of_stacks(layers, expected):
-    assert ids("Pendulum-v1", *layers) == expected
+def test_a_stack_of_stacks(wrappers, expected):
+    assert ids("Pendulum-v1", *wrappers) == expected
 
 
 def test_stacks_of_different_members_are_no_stack_of_stacks(camera_and_joints):
@@ -102,7 +102,7 @@ def test_an_engine_of_envpool_that_stacks_already():
 
 
 @pytest.mark.parametrize(
-    ("env", "layers", "expected"),
+    ("env", "wrappers", "expected"),
     [
         ("box_uint8", ["flatten", "framestack:2"], ["flatten_inside_stack"]),
         ("box_uint8", ["flatten", "scale_obs", "framestack:2,padding=first"], ["flatten_inside_stack"]),
@@ -113,5 +113,5 @@ def test_an_engine_of_envpool_that_stacks_already():
         ("box_float32", ["flatten", "framestack:2,padding=first"], ["changes_nothing"]),  # is a vector
     ],
 )
-def test_observations_flattened_before_they_are_stacked(env, layers, expected):
-    assert ids("vecwrap.testing:ToyEnv", *layers, env_kwargs={"observations": env}) == expected
+def test_observations_flattened_before_they_are_stacked(env, wrappers, expected):
+    assert ids("vecwrap.testing:ToyEnv", *wrappers, env_kwargs={"observations": env}) == expected

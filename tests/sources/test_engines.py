@@ -121,8 +121,8 @@ def _row(infos, i):
 
 
 def test_two_cartpole_engines_of_128_rows_in_two_shmem_workers_under_every_kind_of_wrapper():
-    layers = ["clip_reward", "framestack:2", "normalize", "time_aware:limit=500", "monitor"]
-    settings = {"n": 256, "envs_per_engine": 128, "autoreset": "next_step", "wrappers": layers, "seed": 3}
+    wrappers = ["clip_reward", "framestack:2", "normalize", "time_aware:limit=500", "monitor"]
+    settings = {"n": 256, "envs_per_engine": 128, "autoreset": "next_step", "wrappers": wrappers, "seed": 3}
     with (
         vecwrap.build("CartPole-v1", backend={"name": "shmem", "workers": 2}, **settings) as env,
         vecwrap.build("CartPole-v1", backend="dummy", **settings) as twin,

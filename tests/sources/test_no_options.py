@@ -60,14 +60,14 @@ def stream(target, **settings):
 @pytest.mark.parametrize("backend", ["dummy", "shmem", "subprocess"])
 def test_its_stream_is_that_of_one_with_options(backend, mode):
     expected = stream(WithOptions, backend="dummy", autoreset=mode)
-    for target, layers in (
+    for target, wrappers in (
         (Seeded, []),
         (Seeded, ["time_limit:9"]),
         (Inside(Seeded), []),
         (Inside(WithOptions), [Around]),
         (Inside(Seeded), [Around, "time_limit:9", "monitor"]),
     ):
-        assert_same(stream(target, wrappers=layers, backend=backend, autoreset=mode), expected)
+        assert_same(stream(target, wrappers=wrappers, backend=backend, autoreset=mode), expected)
 
 
 def test_options_that_it_is_given_are_refused_by_name():

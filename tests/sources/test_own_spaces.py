@@ -231,8 +231,8 @@ def test_a_space_without_an_equality_stays_shared_so_that_all_have_the_same():
     assert np.array_equal(first, stream(Custom, backend="dummy"))
 
 
-@pytest.mark.parametrize("layer", ["clip_action", "rescale_action"])
-def test_layers_that_replace_the_action_space_leave_the_environments_own(layer):
+@pytest.mark.parametrize("wrapper", ["clip_action", "rescale_action"])
+def test_wrappers_that_replace_the_action_space_leave_the_environments_own(wrapper):
     class Continuous(Samples):
         action_space = spaces.Box(-2, 2, (1,), np.float32)
 
@@ -241,7 +241,7 @@ def test_layers_that_replace_the_action_space_leave_the_environments_own(layer):
 
     seen = stream(Continuous, backend="dummy")
     for backend in ("dummy", "shmem", "subprocess"):
-        assert np.array_equal(seen, stream(Continuous, wrappers=[layer], backend=backend))
+        assert np.array_equal(seen, stream(Continuous, wrappers=[wrapper], backend=backend))
 
 
 def test_seeding_the_vectors_spaces_does_not_touch_the_sub_environments():

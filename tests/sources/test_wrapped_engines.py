@@ -1,4 +1,4 @@
-"""Engines with a vector implementation of their own under our layers, compared with our own backend where possible."""
+"""Engines with a vector implementation of their own under our wrappers, beside our own backend where possible."""
 
 import os
 from functools import partial

@@ -800,7 +800,7 @@ def test_both_paths_tell_what_the_game_itself_pays_and_reports(inside):
         env = Tap(make("SpaceInvaders", max_episode_steps=None if inside else 2003))
         if inside:
             env = gymnasium.wrappers.TimeLimit(env, 2003)
-        tap = next(layer for layer in wrappers_of(env) if isinstance(layer, Tap))
+        tap = next(wrapper for wrapper in wrappers_of(env) if isinstance(wrapper, Tap))
         env = Atari(env, direct=direct)
         env.reset(seed=3)
         notes = [tap.after_reset()]
@@ -819,8 +819,8 @@ def test_both_paths_tell_what_the_game_itself_pays_and_reports(inside):
 
 
 def test_a_pipelines_hash_is_the_same_on_both_paths():
-    def hash_with(layer):
-        spec = PipelineSpec.from_dict({"env": "PongNoFrameskip-v4", "n": 1, "wrappers": [layer]})
+    def hash_with(wrapper):
+        spec = PipelineSpec.from_dict({"env": "PongNoFrameskip-v4", "n": 1, "wrappers": [wrapper]})
         return plan(spec).pipeline.hash
 
     assert hash_with("atari:direct=false") == hash_with("atari") != hash_with("atari:machado")
@@ -852,7 +852,7 @@ def test_a_pal_game_equals_the_peers_too():
     assert [seen(row) for row in rows] == [seen(row) for row in play(AtariPreprocessing(make("AirRaid")), steps=300)]
 
 
-# -- between the layer and the emulator -------------------------------------------------------------------------------
+# -- between the wrapper and the emulator ------------------------------------------------------------------------------
 
 
 def test_a_wrapper_inside_that_changes_images_is_heeded_by_deepmind():

@@ -228,7 +228,7 @@ def test_going_on_after_a_load_equals_never_having_stopped():
         for k in range(2):
             env.step(actions(k))
             other.env.step(actions(k))
-        other.load_layer_state(env.layer_state())
+        other.load_wrapper_state(env.wrapper_state())
         messages = []
         for one in (env, other):
             with pytest.raises(NotFiniteError) as error:

@@ -80,4 +80,4 @@ def test_inside_of_a_rescaling_it_takes_care_of_what_lies_outside():
 def test_actions_without_bounds_to_clip_to_are_refused():
     with DummyBackend([lambda: gymnasium.make("CartPole-v1")]) as env, pytest.raises(PlanError) as error:
         ClipAction(env)
-    assert str(error.value) == "clip_action: expected actions of a Box, got Discrete(2); leave the layer out"
+    assert str(error.value) == "clip_action: expected actions of a Box, got Discrete(2); leave the wrapper out"

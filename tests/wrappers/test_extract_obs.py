@@ -64,7 +64,7 @@ def test_the_wrapped_space_stays_as_it_was():
         (
             spaces.Discrete(3),
             "x",
-            "extract_obs: expected observations of a Dict space, got Discrete(3); leave the layer",
+            "extract_obs: expected observations of a Dict space, got Discrete(3); leave the wrapper",
         ),
         (
             TREE,

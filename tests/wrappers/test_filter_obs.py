@@ -54,7 +54,7 @@ def test_the_order_is_that_of_the_space_and_the_wrapped_space_stays_as_it_was():
         (
             spaces.Discrete(3),
             ("x",),
-            "filter_obs: expected observations of a Dict space, got Discrete(3); leave the layer",
+            "filter_obs: expected observations of a Dict space, got Discrete(3); leave the wrapper",
         ),
         (
             TREE,

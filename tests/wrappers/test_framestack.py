@@ -340,8 +340,8 @@ def test_goes_on_from_a_state_as_if_it_had_never_stopped():
         other.reset()
         env.step([0, 0, 0])
         other.env.step([0, 0, 0])
-        state = env.layer_state()
-        other.load_layer_state(state)
+        state = env.wrapper_state()
+        other.load_wrapper_state(state)
         state["stacks"].fill(9)
         assert_same(other.step([0, 0, 0])[0], env.step([0, 0, 0])[0])
 
@@ -370,7 +370,7 @@ def test_a_space_that_it_cannot_serve_is_refused(space):
     with DummyBackend(make) as env, pytest.raises(PlanError) as error:
         FrameStack(env, 4)
     assert str(error.value) == (
-        f"framestack: expected observations of a Box, got {space}; put a layer that makes them one, such as "
+        f"framestack: expected observations of a Box, got {space}; put a wrapper that makes them one, such as "
         "flatten, inside"
     )
 
@@ -444,18 +444,18 @@ def test_keys_leave_shared_spaces_and_the_dicts_that_came_alone():
 
 def test_keys_go_on_from_a_state_as_if_they_had_never_stopped():
     make = [lambda: ToyEnv(observation_space=MACHINE)] * 2
-    layers = [FrameStack(DummyBackend(make), 3, keys=("camera", "speed")) for _ in range(2)]
-    for env in layers:
+    wrappers = [FrameStack(DummyBackend(make), 3, keys=("camera", "speed")) for _ in range(2)]
+    for env in wrappers:
         env.reset()
-    layers[0].step([0, 0])
-    layers[1].env.step([0, 0])
-    state = layers[0].layer_state()
-    layers[1].load_layer_state(state)
+    wrappers[0].step([0, 0])
+    wrappers[1].env.step([0, 0])
+    state = wrappers[0].wrapper_state()
+    wrappers[1].load_wrapper_state(state)
     state["stacks"]["camera"].fill(9)
-    one, other = (env.step([0, 0])[0] for env in layers)
+    one, other = (env.step([0, 0])[0] for env in wrappers)
     assert_same(one, other)
     assert one["camera"][0, 1].any()
-    for env in layers:
+    for env in wrappers:
         env.close()
 
 
@@ -464,7 +464,7 @@ def test_keys_go_on_from_a_state_as_if_they_had_never_stopped():
     [
         (MACHINE, None, "framestack: observations['door']: expected a Box, got Discrete(4); name those that it is for: "
                         'keys=["camera", "speed"]'),
-        (MACHINE, ("door",), "framestack: observations['door']: expected a Box, got Discrete(4); put a layer that"),
+        (MACHINE, ("door",), "framestack: observations['door']: expected a Box, got Discrete(4); put a wrapper that"),
         (MACHINE, ("camra",), "framestack: keys: expected members of the observations, ['camera', 'door', 'speed', "
                               "'word'], got \"camra\". Did you mean \"camera\"?"),
         (MACHINE, (), "framestack: keys: expected one or more of"),

@@ -1,4 +1,4 @@
-"""Layers near the largest float: right values, or an error; never an overflow that nobody sees."""
+"""Wrappers near the largest float: right values, or an error; never an overflow that nobody sees."""
 
 import gymnasium
 import numpy as np
@@ -56,23 +56,23 @@ def test_members_of_a_dict_are_scaled_each_by_its_bounds():
     assert [(one["big"].item(), one["small"].item()) for one in seen] == [(0, 0), (0.5, 0.5), (1, 1)]
 
 
-@pytest.mark.parametrize("layer", ["scale_obs", "rescale_action"])
-def test_bounds_of_which_some_are_infinite_are_refused(layer):
+@pytest.mark.parametrize("wrapper", ["scale_obs", "rescale_action"])
+def test_bounds_of_which_some_are_infinite_are_refused(wrapper):
     box = spaces.Box(np.array([-1, -np.inf]), np.array([1, np.inf]), dtype=np.float64)
     with pytest.raises(vecwrap.PlanError, match="bounds"):
-        played([layer], box, [np.zeros(2)], actions=box)
+        played([wrapper], box, [np.zeros(2)], actions=box)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize(
-    ("layers", "actions", "expected"),
+    ("wrappers", "actions", "expected"),
     [
         (["rescale_action"], (-1, 0, 1), (-1, 0, 1)),
         (["clip_action"], (-np.inf, 0, np.inf), (-1, 0, 1)),
         (["rescale_action", "clip_action"], (-np.inf, 0, np.inf), (-1, 0, 1)),
     ],
 )
-def test_actions_reach_the_bounds(dtype, layers, actions, expected):
+def test_actions_reach_the_bounds(dtype, wrappers, actions, expected):
     most, made = np.finfo(dtype).max, []
     box = spaces.Box(-most, most, (1,), dtype)
 
@@ -80,26 +80,26 @@ def test_actions_reach_the_bounds(dtype, layers, actions, expected):
         made.append(Shows(spaces.Box(-1, 1, (1,)), [np.zeros(1, np.float32)], box))
         return made[-1]
 
-    with vecwrap.build(make, n=1, wrappers=layers, backend="dummy") as env:
+    with vecwrap.build(make, n=1, wrappers=wrappers, backend="dummy") as env:
         env.reset(seed=1)
         for action in actions:
             env.step(np.full((1, 1), action, dtype))
     assert np.ravel(made[0].given).tolist() == [float(most) * x for x in expected]
 
 
-@pytest.mark.parametrize("layer", ["framestack:2", "flatten", "dtype:float64", "time_aware:limit=100000"])
+@pytest.mark.parametrize("wrapper", ["framestack:2", "flatten", "dtype:float64", "time_aware:limit=100000"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
-def test_values_that_are_only_moved_stay_what_they_are(layer, dtype):
+def test_values_that_are_only_moved_stay_what_they_are(wrapper, dtype):
     most = np.finfo(dtype).max
-    seen = played([layer], spaces.Box(-most, most, (1,), dtype), [np.array([most], dtype)] * 2)
+    seen = played([wrapper], spaces.Box(-most, most, (1,), dtype), [np.array([most], dtype)] * 2)
     assert np.ravel(seen).max() == most
     assert np.isfinite(seen).all()
 
 
-@pytest.mark.parametrize("layer", ["resize:2,2", "grayscale"])
-def test_images_are_averaged_without_overflow(layer):
+@pytest.mark.parametrize("wrapper", ["resize:2,2", "grayscale"])
+def test_images_are_averaged_without_overflow(wrapper):
     most = np.finfo(np.float32).max
-    seen = played([layer], spaces.Box(-most, most, (4, 4, 3), np.float32), [np.full((4, 4, 3), most)] * 2)
+    seen = played([wrapper], spaces.Box(-most, most, (4, 4, 3), np.float32), [np.full((4, 4, 3), most)] * 2)
     np.testing.assert_allclose(seen, most, rtol=1e-6)
 
 
@@ -108,12 +108,12 @@ def test_a_dtype_that_cannot_hold_the_bounds_is_refused():
         played(["dtype:float32"], spaces.Box(-1e308, 1e308, (1,), np.float64), [np.zeros(1)])
 
 
-@pytest.mark.parametrize("layer", ["normalize", "normalize_obs"])
+@pytest.mark.parametrize("wrapper", ["normalize", "normalize_obs"])
 @pytest.mark.parametrize("shape", [(), (2,)])
 @pytest.mark.parametrize("value", [1e200, -1.7e308])
-def test_what_is_too_large_to_be_squared_is_refused_instead_of_spoiling_the_statistics(layer, shape, value):
+def test_what_is_too_large_to_be_squared_is_refused_instead_of_spoiling_the_statistics(wrapper, shape, value):
     with pytest.raises(NotFiniteError, match=r"observations.*too large to be squared"):
-        played([layer], spaces.Box(-np.inf, np.inf, shape, np.float64), [np.full(shape, value)] * 2)
+        played([wrapper], spaces.Box(-np.inf, np.inf, shape, np.float64), [np.full(shape, value)] * 2)
 
 
 @pytest.mark.parametrize("value", [1e30, 1e100])

@@ -44,8 +44,8 @@ operations = st.lists(
 )
 
 
-def factories(lengths=(3, 5, 2), layers=(), count=3):
-    return [SubEnvFactory(lambda i=i: ToyEnv(lengths, i), layers) for i in range(count)]
+def factories(lengths=(3, 5, 2), wrappers=(), count=3):
+    return [SubEnvFactory(lambda i=i: ToyEnv(lengths, i), wrappers) for i in range(count)]
 
 
 def reports(events, key="episode"):
@@ -159,7 +159,7 @@ def test_whose_reward_a_monitor_reports_through_a_skip_and_a_stack(mode):
 @settings(deadline=None)
 @given(mode=st.sampled_from(MODES), lives=st.integers(1, 4), played=operations)
 def test_whose_reward_a_monitor_reports_that_was_asked_for_the_seen_ones(mode, lives, played):
-    make = factories(layers=(lambda env: Lives(env, lives),))
+    make = factories(wrappers=(lambda env: Lives(env, lives),))
     with Monitor(DummyBackend(make, autoreset=mode), rewards="seen") as env:
         for i, events in enumerate(Driver(env).play(played)):
             for event, (*_, info) in replay(RecordEpisodeStatistics(make[i]()), events):
@@ -197,7 +197,7 @@ def test_whose_reward_a_monitor_reports_when_a_game_ends_in_the_reset_after_a_lo
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_whose_reward_a_monitor_reports_when_a_layer_begins_the_next_game_within_a_step(mode):
+def test_whose_reward_a_monitor_reports_when_a_wrapper_begins_the_next_game_within_a_step(mode):
     make = SubEnvFactory(lambda: ToyEnv((3, 1, 2), 1), (Joined,))
     with Monitor(DummyBackend([make], autoreset=mode)) as env:
         env.reset()
@@ -230,7 +230,7 @@ def test_whose_reward_a_monitor_reports_when_a_wrapper_ends_games_in_the_reset_a
     told = []
     for name, make in (
         ("in the environment", [SubEnvFactory(lambda i=i: limited(ToyEnv((9,), i)), (lives,)) for i in range(2)]),
-        ("in a layer", factories((9,), (limited, lives), 2)),
+        ("in a wrapper", factories((9,), (limited, lives), 2)),
     ):
         inner = Monitor(ClipReward(backend(make, autoreset=mode)))
         with RecordTrajectories(TerminalObs(inner, record=99), str(tmp_path / name)) as env:
@@ -260,8 +260,8 @@ def test_whose_reward_a_monitor_reports_when_a_reset_of_the_user_breaks_a_game_o
         assert env.num_episodes == 0
 
 
-def test_whose_reward_a_monitor_reports_when_a_layer_breaks_a_game_off():
-    """Within the agent's episode: the game that the layer ended is one, as if a time limit had ended it."""
+def test_whose_reward_a_monitor_reports_when_a_wrapper_breaks_a_game_off():
+    """Within the agent's episode: the game that the wrapper ended is one, as if a time limit had ended it."""
     for limit in (None, 4):
         make = SubEnvFactory(
             lambda limit=limit: TimeLimit(ToyEnv((5, 3), 1), limit or 99), (lambda env: Joined(env, most=4),)
@@ -428,7 +428,7 @@ def test_counts_and_queues_equal_those_of_gymnasium(mode):
             assert len(env.time_queue) == len(peer.time_queue)
         assert env.episode_count > len(env.return_queue) == env.return_queue.maxlen == peer.return_queue.maxlen
         assert min(env.time_queue) > 0
-        other.load_layer_state(env.layer_state())
+        other.load_wrapper_state(env.wrapper_state())
         assert queues == (other.return_queue, other.length_queue, other.time_queue)
         assert other.episode_count == env.episode_count
     peer.close()
@@ -480,7 +480,7 @@ def test_the_ended_steps_info_is_what_the_file_says(mode, tmp_path):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_ended_steps_columns_of_inner_layers_are_what_the_file_says(mode, tmp_path):
+def test_the_ended_steps_columns_of_inner_wrappers_are_what_the_file_says(mode, tmp_path):
     inner = Monitor(DummyBackend(factories(), autoreset=mode), stats_key="inner")
     with Monitor(inner, str(tmp_path), info_keys=("inner",)) as env:
         Driver(env).play([*STEPS[:12], ("reset", (1, 1, 1)), *STEPS[:12]])
@@ -512,7 +512,7 @@ def test_the_ended_steps_columns_without_a_mask_are_of_all_rows(tmp_path):
 
 def test_monitor_csv_has_the_header_and_the_columns(tmp_path):
     before = time.time()
-    env = Monitor(DummyBackend(factories(layers=(Skip,))), str(tmp_path / "new" / "folder"))
+    env = Monitor(DummyBackend(factories(wrappers=(Skip,))), str(tmp_path / "new" / "folder"))
     assert env.paths == (tmp_path / "new" / "folder" / "monitor.csv",)
     env.on_pipeline(SimpleNamespace(hash="0123456789ab"))
     play(env, 4)
@@ -868,7 +868,7 @@ def test_goes_on_from_a_state_as_if_it_had_never_stopped():
         other.env.reset()
         for _ in range(6):
             other.env.step([0, 0, 0])
-        other.load_layer_state(env.layer_state())
+        other.load_wrapper_state(env.wrapper_state())
         play_on = [[vector.step([0, 0, 0])[-1].get("episode") for _ in range(2)] for vector in (env, other)]
         assert play_on[0][0] is play_on[1][0] is None
         for key in "rl":

@@ -109,7 +109,7 @@ def test_actions_that_begin_elsewhere_are_refused():
 
 def test_with_noop_max_0_no_game_needs_a_no_op_and_nothing_is_changed():
     for make in (lambda: Game(FIRES[1:]), lambda: gymnasium.make("Pendulum-v1"), ToyEnv):
-        layered, alone = NoopReset(make(), 0), make()
+        wrappered, alone = NoopReset(make(), 0), make()
         for seed in (3, None):
-            assert_same(layered.reset(seed=seed)[0], alone.reset(seed=seed)[0])
-        assert layered.unwrapped.np_random.bit_generator.state == alone.unwrapped.np_random.bit_generator.state
+            assert_same(wrappered.reset(seed=seed)[0], alone.reset(seed=seed)[0])
+        assert wrappered.unwrapped.np_random.bit_generator.state == alone.unwrapped.np_random.bit_generator.state

@@ -47,7 +47,7 @@ def test_equals_its_two_halves(mode, space, keys):
         assert_same(together.get_original_reward(), halves.get_original_reward())
 
 
-def test_original_through_outer_layers():
+def test_original_through_outer_wrappers():
     env = ClipReward(Transpose(Normalize(backend(IMAGE), integers=True)))
     with env, backend(IMAGE) as raw:
         for one in (env, raw):
@@ -71,11 +71,11 @@ def test_evaluation_freezes_both_halves():
     with Normalize(backend(TREE), keys=("a",)) as env:
         env.reset()
         env.step([0, 1, 2])
-        before = deepcopy(env.layer_state())
+        before = deepcopy(env.wrapper_state())
         env.eval()
         for _ in range(10):
             env.step([0, 1, 2])
-        after = env.layer_state()
+        after = env.wrapper_state()
         for half in ("observations", "rewards"):
             assert str(after[half]["statistics"]) == str(before[half]["statistics"])
 
@@ -93,10 +93,10 @@ def test_what_is_not_finite_in_one_half_keeps_the_other_from_being_counted(half)
     with Normalize(DummyBackend(make), keys=("a",)) as env:
         env.reset()
         env.step([0, 0])
-        before = str(env.layer_state())
+        before = str(env.wrapper_state())
         with pytest.raises(NotFiniteError, match="nothing was counted"):
             env.step([0, 2])
-        assert str(env.layer_state()) == before
+        assert str(env.wrapper_state()) == before
 
 
 def test_going_on_after_a_load_equals_never_having_stopped():
@@ -106,7 +106,7 @@ def test_going_on_after_a_load_equals_never_having_stopped():
         for _ in range(4):
             env.step([0, 1, 2])
             other.env.step([0, 1, 2])
-        other.load_layer_state(env.layer_state())
+        other.load_wrapper_state(env.wrapper_state())
         for _ in range(30):
             assert_same(env.step([0, 1, 2])[:2], other.step([0, 1, 2])[:2])
 
@@ -134,7 +134,7 @@ def test_equals_vecnormalize_of_sb3():
         (
             IMAGE,
             {},
-            "normalize: expected observations of a Box of floats, got Box(0, 255, (2, 3, 1), uint8); the layer",
+            "normalize: expected observations of a Box of floats, got Box(0, 255, (2, 3, 1), uint8); the wrapper",
         ),
         (IMAGE, {"integers": True, "clip_obs": 0}, "normalize: clip_obs: expected a number above 0, got 0"),
         (IMAGE, {"integers": True, "clip_reward": 0}, "normalize: clip_reward: expected a number above 0, got 0"),

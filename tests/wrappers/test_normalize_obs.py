@@ -128,7 +128,7 @@ def test_evaluation_freezes_the_statistics_and_training_resumes(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_original_observations_are_given_also_through_outer_layers(mode):
+def test_original_observations_are_given_also_through_outer_wrappers(mode):
     with backend(TREE, mode) as raw, ExtractObs(NormalizeObs(backend(TREE, mode), keys=("a",)), "a") as env:
         with pytest.raises(ResetNeededError, match="there is no original yet"):
             env.get_original_obs()
@@ -146,8 +146,8 @@ def test_original_observations_are_given_also_through_outer_layers(mode):
         assert_same(env.get_original_obs(), raw.face.in_form(raw.face.shown.all()))
 
 
-def test_original_observations_without_such_a_layer_are_an_error():
-    with backend() as env, pytest.raises(LookupError, match="no layer that normalises observations: normalize or"):
+def test_original_observations_without_such_a_wrapper_are_an_error():
+    with backend() as env, pytest.raises(LookupError, match="no wrapper that normalises observations: normalize or"):
         env.get_original_obs()
 
 
@@ -163,9 +163,9 @@ def test_going_on_after_a_load_equals_never_having_stopped(mode):
         for _ in range(5):
             env.step([0, 1, 2])
             other.env.step([0, 1, 2])
-        state = env.layer_state()
+        state = env.wrapper_state()
         copy = deepcopy(state)
-        other.load_layer_state(state)
+        other.load_wrapper_state(state)
         assert_same(other.get_original_obs(), env.get_original_obs())
         for _ in range(50):
             if mode == "disabled" and other.core.books.endings.ended.any():
@@ -186,7 +186,7 @@ def test_after_a_load_a_row_at_rest_shows_what_it_showed():
                 shown = one.step([0, 0])[0]
             if one is env:
                 normalized = shown
-        other.load_layer_state(env.layer_state())
+        other.load_wrapper_state(env.wrapper_state())
         assert_same(other.step([0, 0])[0][0], normalized[0])
         other.close()
 
@@ -200,9 +200,9 @@ def test_after_a_load_a_row_at_rest_shows_what_it_showed():
 )
 def test_statistics_of_another_shape_are_refused(space, keys, message):
     with NormalizeObs(backend()) as env, NormalizeObs(backend(space), keys=keys) as other:
-        state = other.layer_state()
+        state = other.wrapper_state()
         with pytest.raises(CheckpointError) as error:
-            env.load_layer_state(state)
+            env.load_wrapper_state(state)
     assert str(error.value).startswith(message)
 
 
@@ -217,13 +217,13 @@ def test_a_value_that_is_not_finite_is_refused_before_anything_is_counted():
     with NormalizeObs(DummyBackend(make)) as env:
         env.reset()
         env.step([0, 0, 0])
-        before = deepcopy(env.layer_state())
+        before = deepcopy(env.wrapper_state())
         with pytest.raises(
             NotFiniteError, match="normalize_obs: observations of sub-environment 1: expected finite"
         ) as e:
             env.step([0, 0, 0])
         assert e.value.index == 1
-        after = env.layer_state()
+        after = env.wrapper_state()
         np.testing.assert_array_equal(after["statistics"][""]["mean"], before["statistics"][""]["mean"])
         env.eval()
         env.reset()
@@ -279,12 +279,12 @@ def test_equals_gymnasium_within_one_episode():
         (
             spaces.Discrete(3),
             {},
-            "normalize_obs: expected observations of a Box of floats, got Discrete(3); the layer fl",
+            "normalize_obs: expected observations of a Box of floats, got Discrete(3); the wrapper fl",
         ),
         (
             IMAGE,
             {},
-            "normalize_obs: expected observations of a Box of floats, got Box(0, 255, (2, 3), uint8); the layer f",
+            "normalize_obs: expected observations of a Box of floats, got Box(0, 255, (2, 3), uint8); the wrapper f",
         ),
         (
             TREE,

@@ -151,7 +151,7 @@ def each_of(env):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_original_rewards_are_given_also_through_outer_layers(mode):
+def test_original_rewards_are_given_also_through_outer_wrappers(mode):
     with backend(mode) as raw, ClipReward(NormalizeReward(backend(mode))) as env:
         with pytest.raises(ResetNeededError):
             env.get_original_reward()
@@ -164,13 +164,13 @@ def test_original_rewards_are_given_also_through_outer_layers(mode):
         env.reset()
         assert env.get_original_reward().tolist() == [0, 0, 0]
         env.send([2], [1])
-        assert env.recv()[1] == 1.0  # clipped by the outer layer
+        assert env.recv()[1] == 1.0  # clipped by the outer wrapper
         env.get_original_reward()[:] = 9  # a copy
         assert env.get_original_reward().tolist() == [0, 0.25, 0]
 
 
-def test_original_rewards_without_such_a_layer_are_an_error():
-    with backend() as env, pytest.raises(LookupError, match="no layer that normalises rewards: normalize or"):
+def test_original_rewards_without_such_a_wrapper_are_an_error():
+    with backend() as env, pytest.raises(LookupError, match="no wrapper that normalises rewards: normalize or"):
         env.get_original_reward()
 
 
@@ -181,9 +181,9 @@ def test_going_on_after_a_load_equals_never_having_stopped():
         for _ in range(4):
             env.step([0, 1, 2])
             other.env.step([0, 1, 2])
-        state = env.layer_state()
+        state = env.wrapper_state()
         copy = deepcopy(state)
-        other.load_layer_state(state)
+        other.load_wrapper_state(state)
         for _ in range(30):
             assert_same(env.step([0, 1, 2])[1], other.step([0, 1, 2])[1])
             assert_same(env.get_original_reward(), other.get_original_reward())

@@ -305,7 +305,7 @@ def test_envs_may_be_numpys_integers(tmp_path):
     with RecordTrajectories(DummyBackend(make()), tmp_path, envs=tuple(np.array([2, 0]))) as env:
         env.reset()
         play(env, 4)
-        state = env.layer_state()
+        state = env.wrapper_state()
     assert [header["env"] for i in (0, 2) for header, _ in files_of(tmp_path, i)] == [0, 0, 2, 2]
     assert json.dumps(state["envs"]) == "[2, 0]"
 
@@ -342,11 +342,11 @@ def test_state_goes_on_as_if_it_had_never_stopped(tmp_path):
     whole = RecordTrajectories(DummyBackend(make()), tmp_path / "whole", max_steps=2)
     whole.reset(seed=3)
     play(whole, 4)
-    state = whole.layer_state()
+    state = whole.wrapper_state()
     before = {path.name for path in (tmp_path / "whole").iterdir()}
     backend = whole.env
     on = RecordTrajectories(backend, tmp_path / "on", max_steps=2)
-    on.load_layer_state(state)
+    on.load_wrapper_state(state)
     state["open"][:] = False  # a copy
     for name in state["trajectories"][0]:
         state["trajectories"][0][name][...] = 0
@@ -380,7 +380,7 @@ def test_state_goes_on_as_if_it_had_never_stopped(tmp_path):
         ),
     ],
 )
-def test_a_state_that_has_no_place_here_is_refused_before_any_layer_takes_it_in(options, words, tmp_path):
+def test_a_state_that_has_no_place_here_is_refused_before_any_wrapper_takes_it_in(options, words, tmp_path):
     def build(**options):
         env = RecordTrajectories(DummyBackend(make(lengths=(9,))), tmp_path, **options)
         return Monitor(env)
@@ -393,9 +393,9 @@ def test_a_state_that_has_no_place_here_is_refused_before_any_layer_takes_it_in(
         env.reset(seed=3)
         with pytest.raises(CheckpointError, match=f"record_trajectories: {words}"):
             env.load_state_dict(state)
-        assert env.layer_state()["lengths"].tolist() == [0, 0, 0]
+        assert env.wrapper_state()["lengths"].tolist() == [0, 0, 0]
         play(env, 4)
-    assert env.layer_state()["lengths"].tolist() == [4, 4, 4]
+    assert env.wrapper_state()["lengths"].tolist() == [4, 4, 4]
 
 
 @pytest.mark.parametrize("compress", [True, False])
@@ -476,11 +476,11 @@ def test_after_a_write_that_failed_a_saved_state_has_no_half_episode_and_counts_
         patch.setattr(np, "savez_compressed", full)
         with pytest.warns(RuntimeWarning, match="the recording has ended"):
             play(failing, 15)  # the first write fails in the step that opens episode 1
-    state = failing.layer_state()
+    state = failing.wrapper_state()
     assert not state["open"].any()
     assert not any(len(part["rewards"]) for part in state["trajectories"])
     on = RecordTrajectories(backend, tmp_path, envs=envs)
-    on.load_layer_state(state)
+    on.load_wrapper_state(state)
     play(on, 30)
     on.close()
     next_one = 4 if mode == "same_step" else 3  # what runs now is not recorded
@@ -498,13 +498,13 @@ def test_what_a_recording_that_has_ended_takes_in_is_no_running_episode(tmp_path
     with RecordTrajectories(DummyBackend(make(lengths=(3,))), tmp_path) as env:
         env.reset()
         play(env, 2)
-        state = env.layer_state()
+        state = env.wrapper_state()
         with monkeypatch.context() as patch:
             patch.setattr(np, "savez_compressed", full)
             with pytest.warns(RuntimeWarning, match="the recording has ended"):
                 play(env, 1)
-        env.load_layer_state(state)
-        assert not env.layer_state()["open"].any()
+        env.load_wrapper_state(state)
+        assert not env.wrapper_state()["open"].any()
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_before_the_first_step(tmp_path):
@@ -574,8 +574,8 @@ def test_arguments_that_do_not_fit_are_refused(arguments, message):
 
 
 def test_in_a_pipeline_the_header_has_its_hash(tmp_path):
-    layer = {"record_trajectories": {"dir": str(tmp_path), "max_steps": 4}}
-    with vecwrap.build("CartPole-v1", n=2, wrappers=[layer], backend="dummy") as env:
+    wrapper = {"record_trajectories": {"dir": str(tmp_path), "max_steps": 4}}
+    with vecwrap.build("CartPole-v1", n=2, wrappers=[wrapper], backend="dummy") as env:
         env.reset(seed=1)
         for _ in range(5):
             env.step([0, 1])

@@ -81,7 +81,7 @@ def test_the_wrapped_space_stays_as_it_was():
         (
             spaces.Discrete(3),
             {},
-            "rescale_action: expected actions of a Box of floats, got Discrete(3); leave the layer",
+            "rescale_action: expected actions of a Box of floats, got Discrete(3); leave the wrapper",
         ),
         (
             spaces.Box(0, 9, (1,), np.int64),

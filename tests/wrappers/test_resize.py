@@ -31,9 +31,9 @@ def test_equals_gymnasium():
     assert_same(env.step(0)[0], peer.step(0)[0])
 
 
-@pytest.mark.parametrize("layers", [lambda env: Resize(Grayscale(env, keep_dim=True), 7, 5)])
-def test_grayscale_then_resize_equals_sb3(layers):
-    env, peer = layers(Game(frames=FRAMES)), WarpFrame(Game(frames=FRAMES), 5, 7)
+@pytest.mark.parametrize("wrappers", [lambda env: Resize(Grayscale(env, keep_dim=True), 7, 5)])
+def test_grayscale_then_resize_equals_sb3(wrappers):
+    env, peer = wrappers(Game(frames=FRAMES)), WarpFrame(Game(frames=FRAMES), 5, 7)
     assert env.observation_space == peer.observation_space
     assert_same(env.reset()[0], peer.reset()[0])
 

@@ -176,9 +176,9 @@ class TellsASeed(Levels):
         return super().reset(seed=seed, options=options)[0], {"episode_seed": 99, "lives": 3}
 
 
-@pytest.mark.parametrize("layers", [(), (Lives,)])  # with lives, some resets go on with a game
-def test_the_seed_that_is_told_is_the_schedules_and_no_word_of_the_environments(layers):
-    with SeedEachEpisode(DummyBackend([SubEnvFactory(lambda: TellsASeed(4), layers)]), [10, None]) as env:
+@pytest.mark.parametrize("wrappers", [(), (Lives,)])  # with lives, some resets go on with a game
+def test_the_seed_that_is_told_is_the_schedules_and_no_word_of_the_environments(wrappers):
+    with SeedEachEpisode(DummyBackend([SubEnvFactory(lambda: TellsASeed(4), wrappers)]), [10, None]) as env:
         told = [env.reset()[1], *(env.step([0])[4] for _ in range(8))]
         begun = [info for info in told if "lives" in info]
         assert begun
@@ -284,7 +284,7 @@ def test_what_is_lost_after_a_load_goes_on_in_the_schedule(backend, mode):
         env.reset()
         play(env, 6)
         other.load_state_dict(env.state_dict())
-        assert lose(other) == lose(env) == 100 + env.layer_state()["episodes"][0] - 1 > 101
+        assert lose(other) == lose(env) == 100 + env.wrapper_state()["episodes"][0] - 1 > 101
 
 
 @pytest.mark.parametrize("mode", ["disabled", "episodic"])
@@ -314,13 +314,13 @@ def test_state_goes_on_where_it_was():
     with SeedEachEpisode(DummyBackend(make()), squares) as env:
         env.reset()
         play(env, 5)
-        state = env.layer_state()
+        state = env.wrapper_state()
         expected = [seeds(given)[-1] for given in play(env, 1)]
     with SeedEachEpisode(DummyBackend(make()), squares) as env:
         env.reset()
-        env.load_layer_state(state)
+        env.load_wrapper_state(state)
         env.reset()
-        counts = env.layer_state()["episodes"]
+        counts = env.wrapper_state()["episodes"]
         assert counts == [episodes + 1 for episodes in state["episodes"]]
         assert [seeds(given)[-1] for given in env.get_attr("given")] == [
             squares(episodes, i) for i, episodes in enumerate(state["episodes"])

@@ -339,14 +339,14 @@ def test_goes_on_from_a_state_as_if_it_had_never_stopped(mode, tmp_path):
     for _ in range(2):
         envs[0].step([0, 0, 0])
         envs[1].env.step([0, 0, 0])
-    write_state(tmp_path / "state.npz", envs[0].layer_state())
-    envs[1].load_layer_state(read_state(tmp_path / "state.npz"))
+    write_state(tmp_path / "state.npz", envs[0].wrapper_state())
+    envs[1].load_wrapper_state(read_state(tmp_path / "state.npz"))
     for env in envs:
         env.step([0, 0, 0])
     assert [ending[1:] for (ending,) in envs[1].endings] == [ending[1:] for (ending,) in envs[0].endings]
     assert envs[0].endings[0][0].length == 3
-    state = envs[0].layer_state()
-    envs[1].load_layer_state(state)
+    state = envs[0].wrapper_state()
+    envs[1].load_wrapper_state(state)
     state["endings"][0][0][0].fill(200)
     assert (envs[1].endings[0][0].observation != 200).all()
     assert (envs[0].endings[0][0].observation != 200).all()
@@ -359,7 +359,7 @@ def test_a_negative_record_is_refused():
         TerminalObs(env, record=-1)
 
 
-def test_a_key_that_an_inner_layer_of_the_kind_has_is_refused_and_another_is_not():
+def test_a_key_that_an_inner_wrapper_of_the_kind_has_is_refused_and_another_is_not():
     with TerminalObs(DummyBackend(factories()), key="end") as env:
         with pytest.raises(PlanError, match=r'an inner terminal_obs reports infos\["end"\] already; .* key="..."'):
             TerminalObs(FrameStack(env, 2), key="end")

@@ -79,7 +79,7 @@ def test_each_sub_environment_has_its_place_and_the_rest_is_black(n):
 
 
 @pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
-def test_it_is_the_same_from_workers_and_through_outer_layers(backend):
+def test_it_is_the_same_from_workers_and_through_outer_wrappers(backend):
     with Tile(DummyBackend(make(5))) as env:
         env.reset()
         expected = env.render()
@@ -240,10 +240,10 @@ def test_state_goes_on(monkeypatch):
     with Tile(DummyBackend(make(2)), labels=True) as env:
         env.reset()
         env.step([0, 0])
-        state = env.layer_state()
+        state = env.wrapper_state()
     with Tile(DummyBackend(make(2)), labels=True) as env:
         env.reset()
-        env.load_layer_state(state)
+        env.load_wrapper_state(state)
         state["scores"][:] = 99
         assert labels_of(env, monkeypatch) == [(2.5, 1, False), (5.0, 1, False)]
 
@@ -257,7 +257,7 @@ def test_what_cannot_be_drawn_is_refused():
 
 def test_a_pipeline_with_tile_does_not_change_its_hash_with_labels():
     hashes = []
-    for layer in ("tile", "tile:true"):
-        with vecwrap.build(make(1), n=1, wrappers=[layer], backend="dummy") as env:
+    for wrapper in ("tile", "tile:true"):
+        with vecwrap.build(make(1), n=1, wrappers=[wrapper], backend="dummy") as env:
             hashes.append(env.pipeline.hash)
     assert hashes[0] == hashes[1]

@@ -86,10 +86,10 @@ def test_the_limit_is_the_environments_own():
     make = [lambda: gymnasium.make("CartPole-v1", max_episode_steps=77)] * 2
     with TimeAware(DummyBackend(make)) as env:
         assert env.limit == 77
-    layered = SubEnvFactory(
+    wrappered = SubEnvFactory(
         lambda: gymnasium.make("CartPole-v1").env, (lambda env: gymnasium.wrappers.TimeLimit(env, 11),)
     )
-    with TimeAware(DummyBackend([layered])) as env:
+    with TimeAware(DummyBackend([wrappered])) as env:
         assert env.limit == 11
 
 
@@ -121,7 +121,7 @@ def test_going_on_after_a_load_equals_never_having_stopped():
         for _ in range(2):
             env.step([0, 0, 0])
             other.env.step([0, 0, 0])
-        other.load_layer_state(env.layer_state())
+        other.load_wrapper_state(env.wrapper_state())
         for _ in range(20):
             assert_same(env.step([0, 0, 0])[0], other.step([0, 0, 0])[0])
 

@@ -252,12 +252,12 @@ def test_a_game_in_which_lives_are_lost_is_one_video(tmp_path):
 
 @pytest.mark.parametrize("at", [(0, 1, 2), (1,)])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_game_that_a_layer_begins_within_a_step_is_a_video_of_its_own_from_its_first_frame(mode, at, tmp_path):
+def test_a_game_that_a_wrapper_begins_within_a_step_is_a_video_of_its_own_from_its_first_frame(mode, at, tmp_path):
     factory = SubEnvFactory(lambda: Painted(length=3), (Joined,))
     with Video(DummyBackend([factory], autoreset=mode), tmp_path, at=at) as env:
         env.reset()
         play(env, 14)
-    # The last frame of a game is known to the layer alone that has begun the next one.
+    # The last frame of a game is known to the wrapper alone that has begun the next one.
     shown = {0: episode(0, 2), 1: episode(1, 3), 2: episode(2, 2)}
     assert [story(path) for path in env.paths] == [shown[number] for number in at]
 
@@ -303,10 +303,10 @@ def test_state_counts_on(tmp_path):
     with Video(DummyBackend(make()), tmp_path, at=(0, 2)) as env:
         env.reset()
         play(env, 6)
-        state = env.layer_state()
+        state = env.wrapper_state()
     with Video(DummyBackend(make()), tmp_path, at=(0, 2)) as env:
         env.reset()
-        env.load_layer_state(state)
+        env.load_wrapper_state(state)
         play(env, 5)
     assert [path.stem for path in env.paths] == ["video-episode-000000-1", "video-episode-000002"]
     assert beside(env.paths[0])["ended"] == "closed"
@@ -328,24 +328,24 @@ def test_counts_go_on_where_the_recording_has_ended(files, mode, tmp_path):
             play(env, 1)
         play(plain, 1)
         for _ in range(20):
-            assert_same(env.layer_state(), plain.layer_state())
+            assert_same(env.wrapper_state(), plain.wrapper_state())
             play(env, 1)
             play(plain, 1)
-        state = env.layer_state()
+        state = env.wrapper_state()
         assert state["episodes"].min() > 2
     with Video(DummyBackend(make(2, length=lengths)), tmp_path / "on", every=1, files=files) as env:
-        env.load_layer_state(state)
+        env.load_wrapper_state(state)
         env.reset()
-        assert_same(env.layer_state(), {"steps": state["steps"], "episodes": state["episodes"] + 1})
+        assert_same(env.wrapper_state(), {"steps": state["steps"], "episodes": state["episodes"] + 1})
 
 
 def test_a_state_of_other_files_counts_on_too(tmp_path):
     with Video(DummyBackend(make(2, length=(3, 5))), tmp_path, every=1) as env:
         env.reset()
         play(env, 9)
-        state = env.layer_state()
+        state = env.wrapper_state()
     with Video(DummyBackend(make(2)), tmp_path, every=1, files="each") as env:
-        env.load_layer_state(state)
+        env.load_wrapper_state(state)
         env.reset()
         play(env, 1)
     numbers = [f"video-episode-{number + 1:06d}-env-{i}" for i, number in enumerate(state["episodes"])]
@@ -657,13 +657,13 @@ def test_a_trigger_that_raises_while_a_state_is_loaded_ends_the_recording_and_no
     with Video(DummyBackend(make()), tmp_path, at=(0,)) as env:
         env.reset()
         play(env, 5)
-        state = env.layer_state()
+        state = env.wrapper_state()
     with Video(DummyBackend(make()), tmp_path, trigger=lambda number: 1 / (number - 2) > 0) as env:
         env.reset()
         with pytest.warns(RuntimeWarning, match="the recording has ended.*division by zero"):
-            env.load_layer_state(state)
+            env.load_wrapper_state(state)
         play(env, 5)
-        assert_same(env.layer_state(), {"steps": np.array([10]), "episodes": np.array([2])})
+        assert_same(env.wrapper_state(), {"steps": np.array([10]), "episodes": np.array([2])})
 
 
 def test_files_that_are_there_are_never_overwritten(tmp_path):

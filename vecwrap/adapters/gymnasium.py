@@ -33,7 +33,7 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
     ``gymnasium.make_vec(id, num_envs=8, **settings)`` then returns the same as ``vecwrap.load``, but in next-step mode,
     as Gymnasium's own vector wrappers expect. Gymnasium sets the number of sub-environments, 1 by default; the
     pipeline's ``n`` is ignored. ``gymnasium.make(id, **settings)`` returns a ``gymnasium.Env``: one sub-environment
-    with all layers, in this process. A package can register its pipelines without this function:
+    with all wrappers, in this process. A package can register its pipelines without this function:
     ``gymnasium.register(id, "vecwrap.adapters.gymnasium:make", vector_entry_point=
     "vecwrap.adapters.gymnasium:make_vec", kwargs={"pipeline": ...})`` is equivalent.
 
@@ -50,7 +50,7 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
     >>> register("Stacked-v0", "CartPole-v1 backend=dummy | framestack:4")
     >>> env = gymnasium.make_vec("Stacked-v0", num_envs=2, vectorization_mode="vector_entry_point")
     >>> env
-    <VecEnv CartPole-v1, n=2, dummy, next_step, layers framestack>
+    <VecEnv CartPole-v1, n=2, dummy, next_step, wrappers framestack>
     >>> env.spec.id
     'Stacked-v0'
     >>> env.close()
@@ -99,7 +99,7 @@ def make_vec(
 
 
 class SingleEnv(gymnasium.Env[Any, Any]):
-    """One sub-environment of a pipeline with all its layers, as ``gymnasium.make`` returns it.
+    """One sub-environment of a pipeline with all its wrappers, as ``gymnasium.make`` returns it.
 
     Attributes:
         vecwrap_env: the vector of one inside, for ``save``, ``find`` and the like.
@@ -131,7 +131,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         return self.vecwrap_env.render()[0]
 
     def close(self) -> None:
-        """Close the environment and what its layers have opened."""
+        """Close the environment and what its wrappers have opened."""
         self.vecwrap_env.close()
 
     def _first(self, observations: Any) -> Any:

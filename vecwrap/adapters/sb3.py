@@ -28,9 +28,9 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
 
     ``step`` returns ``(observations, rewards, dones, infos)``: rewards in float32, and a list of n infos. When an
     episode ends, its info is that of the step itself, with ``terminal_observation`` and ``TimeLimit.truncated``; the
-    infos of resets are in ``reset_infos``. If the chain has a ``monitor`` layer, SB3 finds ``info["episode"]`` and
-    treats it as its own ``Monitor``. If layers normalise, the result is a ``VecNormalize`` with the statistics of the
-    layers, so that SB3 synchronises, stores and un-normalises correctly.
+    infos of resets are in ``reset_infos``. If the chain has a ``monitor`` wrapper, SB3 finds ``info["episode"]`` and
+    treats it as its own ``Monitor``. If wrappers normalise, the result is a ``VecNormalize`` with the statistics of the
+    wrappers, so that SB3 synchronises, stores and un-normalises correctly.
 
     The environment itself is available as ``vecwrap_env``.
 
@@ -41,7 +41,8 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
         A ``stable_baselines3.common.vec_env.VecEnv``. All arrays that it returns are yours to keep.
 
     Raises:
-        PlanError: another autoreset mode, more than one layer that normalises the same thing, or SB3 is not installed.
+        PlanError: another autoreset mode, more than one wrapper that normalises the same thing, or SB3 is not
+            installed.
         ArgumentError: not a vecwrap environment.
 
     Warns:
@@ -81,7 +82,7 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
 
 
 def from_sb3(venv: Sb3VecEnv) -> VecEnv:
-    """Convert an SB3 ``VecEnv`` to a vecwrap environment in same-step mode; ``vecwrap.wrap`` puts layers around it.
+    """Convert an SB3 ``VecEnv`` to a vecwrap environment in same-step mode; ``vecwrap.wrap`` puts wrappers around it.
 
     Terminal observations come from the infos, truncations from ``TimeLimit.truncated`` (if an episode was both
     terminated and truncated, SB3 cannot express that, and it counts as terminated here). The infos of the step that
@@ -131,13 +132,13 @@ def _refuse_without_sb3(name: str) -> None:
 def _halves_of(env: VecEnv) -> tuple[ObservationNormalizer | None, RewardNormalizer | None]:
     """Find the normalisers; SB3 supports one of each kind."""
     found: list[tuple[VecEnv, Any]] = []
-    for layer in env.layers:
-        parts = layer.normalizers()
-        found.extend((layer, part) for part in parts)
-        if not parts and isinstance(layer, VecEnvWrapper) and layer.layer_statistics():
+    for wrapper in env.chain:
+        parts = wrapper.normalizers()
+        found.extend((wrapper, part) for part in parts)
+        if not parts and isinstance(wrapper, VecEnvWrapper) and wrapper.wrapper_statistics():
             warnings.warn(
-                f"to_sb3: Stable-Baselines3's EvalCallback does not know the statistics of {type(layer).__name__}, and "
-                "does not copy them to the evaluation environment; build that with stats=env, which shares them",
+                f"to_sb3: Stable-Baselines3's EvalCallback does not know the statistics of {type(wrapper).__name__}, "
+                "and does not copy them to the evaluation environment; build that with stats=env, which shares them",
                 stacklevel=3,
             )
     observations = _only("observations", ObservationNormalizer, found)
@@ -146,12 +147,12 @@ def _halves_of(env: VecEnv) -> tuple[ObservationNormalizer | None, RewardNormali
 
 
 def _only(what: str, kind: type[Any], found: list[tuple[VecEnv, Any]]) -> Any:
-    of_kind = [(layer, part) for layer, part in found if isinstance(part, kind)]
+    of_kind = [(wrapper, part) for wrapper, part in found if isinstance(part, kind)]
     if len(of_kind) > 1:
-        names = ", ".join(type(layer).__name__ for layer, _ in reversed(of_kind))
+        names = ", ".join(type(wrapper).__name__ for wrapper, _ in reversed(of_kind))
         raise PlanError(
-            f"to_sb3: expected one layer that normalises {what}, as Stable-Baselines3 synchronises and un-normalises "
-            f"one, got {names}; leave one out (one layer takes several members: keys=[...])"
+            f"to_sb3: expected one wrapper that normalises {what}, as Stable-Baselines3 synchronises and un-normalises "
+            f"one, got {names}; leave one out (one wrapper takes several members: keys=[...])"
         )
     return of_kind[0][1] if of_kind else None
 
@@ -177,7 +178,7 @@ def _misread_images(env: VecEnv) -> Iterator[str]:
                     f"{name} may be otherwise, but Stable-Baselines3, which goes by the shortest axis, reads them as "
                     f"channels {'first' if first else 'last'}: {channels} channels. If they are channels first, "
                     "VecTransposeImage(vecwrap.to_sb3(env), skip=True) says so; if they are channels last, add the "
-                    "layer transpose, and that says what they are then"
+                    "wrapper transpose, and that says what they are then"
                 )
 
 

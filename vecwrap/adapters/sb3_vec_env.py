@@ -40,7 +40,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def __init__(self, env: VecEnv) -> None:
         self.vecwrap_env = env
-        self._monitored = any(isinstance(layer, Monitor) and layer.stats_key == "episode" for layer in env.layers)
+        self._monitored = any(isinstance(wrapper, Monitor) and wrapper.stats_key == "episode" for wrapper in env.chain)
         self._masks = ActionMasks(env)
         self._latest: tuple[Any, Infos] = (None, {})  # observations and infos, which masks are found in
         # SB3's VecNormalize writes into the spaces of what it wraps.
@@ -121,7 +121,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         slots = self.vecwrap_env.core.slots
         finals_before = finals_before or {}
         if not (before or others or finals_before or step.final_infos):  # no environment tells anything, as CartPole
-            return self._infos_of_layers(step, added, dones)
+            return self._infos_of_wrappers(step, added, dones)
         changes, of_ends = _Changes(before, others), _Changes(finals_before, step.final_infos or {})
         infos = []
         for i, done in enumerate(dones.tolist()):
@@ -137,8 +137,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             infos.append(info)
         return infos
 
-    def _infos_of_layers(self, step: StepResult, added: Infos, dones: Array) -> list[dict[str, Any]]:
-        """The same where only layers have added infos: rows without any are not looked at."""
+    def _infos_of_wrappers(self, step: StepResult, added: Infos, dones: Array) -> list[dict[str, Any]]:
+        """The same where only wrappers have added infos: rows without any are not looked at."""
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         told = dones
         for key in step.added:
@@ -198,7 +198,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             return attr_name in _OF_ALL
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
-        """Set an attribute of each sub-environment to one value, on the layer that has it."""
+        """Set an attribute of each sub-environment to one value, on the wrapper that has it."""
         if ids := self._ids(indices):
             self.vecwrap_env.set_attr(attr_name, [value] * len(ids), ids)  # vecwrap takes a list as one value each
 
@@ -247,7 +247,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
 
 class _Changes:
-    """What layers made of the columns of a step's infos; those that they only renamed stay the environment's own."""
+    """What wrappers made of the columns of a step's infos; those that they only renamed stay the environment's own."""
 
     def __init__(self, before: Infos, now: Infos) -> None:
         had, has = ({id(column) for column in infos.values()} for infos in (before, now))
@@ -275,9 +275,9 @@ def _raise_as_sb3_does(error: SubEnvError) -> NoReturn:
 
 def _action_space(env: VecEnv) -> spaces.Space[Any]:
     """Return the action space with the bounds that ``clip_action`` clips to: SB3 requires bounds, and clips to them."""
-    for layer in env.layers:
-        if isinstance(layer, ClipAction) and layer.single_action_space is env.single_action_space:
-            return layer.env.single_action_space
+    for wrapper in env.chain:
+        if isinstance(wrapper, ClipAction) and wrapper.single_action_space is env.single_action_space:
+            return wrapper.env.single_action_space
     return env.single_action_space
 
 
@@ -286,7 +286,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     SB3 looks for a ``VecNormalize`` to synchronise an evaluation environment (``EvalCallback``), to store values from
     before normalisation (off-policy algorithms), to normalise stored values, and to save statistics
-    (``CheckpointCallback``). All of this uses the statistics and arithmetic of the layers here.
+    (``CheckpointCallback``). All of this uses the statistics and arithmetic of the wrappers here.
 
     SB3 un-normalises terminal observations, which cannot undo clipping; here the original ones are returned.
     """
@@ -359,11 +359,11 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         return original.astype(np.float32)
 
     def normalize_obs(self, obs: Any) -> Any:
-        """Normalise observations, one or a batch, as the layer does; nothing is counted."""
+        """Normalise observations, one or a batch, as the wrapper does; nothing is counted."""
         return batches.copy(obs) if self._observations is None else self._observations.normalize(obs)
 
     def normalize_reward(self, reward: Array) -> Array:
-        """Normalise rewards as the layer does, in float32; nothing is counted."""
+        """Normalise rewards as the wrapper does, in float32; nothing is counted."""
         if self._rewards is not None and self._norm_reward:
             reward = self._rewards.normalize(reward)
         return np.asarray(reward).astype(np.float32)
@@ -404,7 +404,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         if set(given) != set(own) or new is None:
             raise CheckpointError(
                 f"obs_rms: expected statistics of {_names(own)}, got those of {_names(given if new else {})}; "
-                "the training and the evaluation environment need the same layer that normalises observations"
+                "the training and the evaluation environment need the same wrapper that normalises observations"
             )
         for key, statistics in own.items():
             _load(statistics, given[key], members.name_of(key))
@@ -435,13 +435,13 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     @property
     def norm_reward(self) -> bool:
-        """Whether rewards are returned normalised; False returns them as before that layer."""
+        """Whether rewards are returned normalised; False returns them as before that wrapper."""
         return self._norm_reward
 
     @norm_reward.setter
     def norm_reward(self, yes: bool) -> None:
         if yes and self._rewards is None:
-            raise ArgumentError("norm_reward: no layer normalises rewards here; add normalize_reward to the pipeline")
+            raise ArgumentError("norm_reward: no wrapper normalises rewards here; add normalize_reward to the pipeline")
         self._norm_reward = bool(yes)
 
     # -- files ---------------------------------------------------------------------------------------------------------
@@ -460,10 +460,10 @@ def _same(one: Any, other: Any) -> bool:
     return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind == "f")
 
 
-def _refuse(what: str, layer: str) -> NoReturn:
+def _refuse(what: str, wrapper: str) -> NoReturn:
     raise PlanError(
         f"to_sb3: Stable-Baselines3 asks for {what} as they were before they were normalised, to normalise them again "
-        f"later, but other layers change them after that; put {layer} (or normalize) outside of those"
+        f"later, but other wrappers change them after that; put {wrapper} (or normalize) outside of those"
     )
 
 
@@ -561,11 +561,11 @@ class _FiveTuples:
 
     def _reset_infos(self) -> list[dict[str, Any]]:
         """The infos of the latest resets, of the innermost that has some: SB3's wrappers do not update their own."""
-        layer = self.venv
+        wrapper = self.venv
         found: Any = None
-        while layer is not None:
-            found = vars(layer).get("reset_infos", found)
-            layer = vars(layer).get("venv")
+        while wrapper is not None:
+            found = vars(wrapper).get("reset_infos", found)
+            wrapper = vars(wrapper).get("venv")
         return rows_of_infos(self.unwrapped, found)
 
     def step(self, actions: Any) -> tuple[Any, Any, BoolArray, BoolArray, Infos]:

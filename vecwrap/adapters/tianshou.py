@@ -22,7 +22,7 @@ def to_tianshou(env: VecEnv) -> BaseVectorEnv:
     ``step(action, id)`` and ``reset(env_id)`` take some of the sub-environments, as tianshou's collectors ask for
     them, and return one info per row, with ``env_id``. ``seed`` gives sub-environment i ``seed + i`` and resets it;
     ``reset(seed=...)`` gives the same seed to each, as in tianshou. ``action_space`` and ``observation_space`` are
-    lists, as there, of the spaces after all layers.
+    lists, as there, of the spaces after all wrappers.
 
     An environment that was built with a ``batch_size`` smaller than n is for tianshou's ``AsyncCollector``: ``step``
     returns as soon as that many rows have arrived (tianshou's ``wait_num``). A reset then waits for the rows that are
@@ -58,7 +58,7 @@ def to_tianshou(env: VecEnv) -> BaseVectorEnv:
     if isinstance(env.single_observation_space, spaces.Tuple):
         raise PlanError(
             f"to_tianshou: expected observations in an array or a Dict, as tianshou has no Tuple spaces, got "
-            f"{env.single_observation_space}; the layer flatten makes a Box of most spaces"
+            f"{env.single_observation_space}; the wrapper flatten makes a Box of most spaces"
         )
     try:
         from vecwrap.adapters.tianshou_vec_env import AdaptedVectorEnv

@@ -122,7 +122,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
 
     def get_env_attr(self, key: str, id: Ids = None) -> list[Any]:
-        """Return an attribute of each sub-environment; spaces are those after all layers."""
+        """Return an attribute of each sub-environment; spaces are those after all wrappers."""
         ids = self._ids(id)
         if key in self._spaces:
             return [self._spaces[key][i] for i in ids]
@@ -130,7 +130,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         return list(self.vecwrap_env.get_attr(key, ids))
 
     def set_env_attr(self, key: str, value: Any, id: Ids = None) -> None:
-        """Set an attribute of each sub-environment to one value, on the layer that has it."""
+        """Set an attribute of each sub-environment to one value, on the wrapper that has it."""
         ids = self._ids(id)
         self._bring_home()
         self.vecwrap_env.set_attr(key, [value] * len(ids), ids)

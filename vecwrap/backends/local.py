@@ -94,7 +94,7 @@ class LocalRows:
 
     @property
     def envs(self) -> list[Any] | None:
-        """The environments of these, each in its layers; None if an engine has them elsewhere."""
+        """The environments of these, each in its wrappers; None if an engine has them elsewhere."""
         found: list[Any] = []
         for source in self._sub_envs.values():
             if isinstance(source, SubEnv):

@@ -88,7 +88,7 @@ _count_option = functools.partial(typer.Option, parser=_count, metavar="INTEGER"
 Pipeline = Annotated[
     str,
     typer.Argument(
-        help='A pipeline file, or a pipeline in one line: an environment id, or "Id n=8 | layer | layer".',
+        help='A pipeline file, or a pipeline in one line: an environment id, or "Id n=8 | wrapper | wrapper".',
         metavar="PIPELINE",
     ),
 ]
@@ -121,8 +121,8 @@ Out = Annotated[
     Path | None,
     typer.Option(
         help="A folder for pipeline, versions, seed, monitor.csv, progress.csv, log.txt, statistics, picture; one "
-        "that contains a run is refused. Default: only monitor.csv and tiles.png, in the monitor layer's folder or in "
-        "runs/NAME."
+        "that contains a run is refused. Default: only monitor.csv and tiles.png, in the monitor wrapper's folder or "
+        "in runs/NAME."
     ),
 ]
 Snapshot = Annotated[
@@ -232,7 +232,7 @@ def load(
 
 @app.command(epilog="Example: vecwrap clip runs/tonight/videos/video-episode-000000.mp4 pong.webp --width 480 --fps 20")
 def clip(
-    video: Annotated[Path, typer.Argument(help="A file written by the layer video or --record.", metavar="VIDEO")],
+    video: Annotated[Path, typer.Argument(help="A file written by the wrapper video or --record.", metavar="VIDEO")],
     out: Annotated[Path, typer.Argument(help="The file to write, .webp or .gif.", metavar="OUT")],
     width: Annotated[int | None, typer.Option(min=1, help="Maximum width in pixels. Default: the video's.")] = None,
     fps: Annotated[
@@ -261,7 +261,7 @@ def explain(
     no_imports: NoImports = False,
     as_json: Json = False,
 ) -> None:
-    """Print the plan: each layer, where it runs, its spaces and bytes, and what it does at an episode's end."""
+    """Print the plan: each wrapper, where it runs, its spaces and bytes, and what it does at an episode's end."""
     from vecwrap.cli.inspect import explain_pipeline
     from vecwrap.cli.pipelines import read_pipeline
 
@@ -326,13 +326,13 @@ def list_all(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Only these layers, backends or findings, in full.",
+            help="Only these wrappers, backends or findings, in full.",
             metavar="NAME",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List layers and backends with their parameters and defaults, and the findings of check."""
+    """List wrappers and backends with their parameters and defaults, and the findings of check."""
     from vecwrap.cli.inspect import list_names
 
     list_names(names or [], _console(), as_json=as_json)
@@ -355,7 +355,7 @@ def time(
     evaluation: Evaluation = False,
     as_json: Json = False,
 ) -> None:
-    """Run a pipeline and show where a step's time goes: each layer, the backend's wait, the copy, the policy."""
+    """Run a pipeline and show where a step's time goes: each wrapper, the backend's wait, the copy, the policy."""
     from vecwrap.cli.measure import time_pipeline
     from vecwrap.cli.pipelines import read_pipeline
 

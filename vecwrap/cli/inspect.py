@@ -19,7 +19,6 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, did_you_mean, printable_lines
 from vecwrap.pipeline.check import OF_STREAMS, REFUSALS, Finding, check, not_read, refuse_unknown
 from vecwrap.pipeline.files import is_file, names_file
-from vecwrap.pipeline.layers import at_end
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.plan import plan, signature_of
 from vecwrap.pipeline.registry import NameTable, backends, wrappers
@@ -27,7 +26,8 @@ from vecwrap.pipeline.rules import RULES
 from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, details, in_words, section, summary
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
-from vecwrap.pipeline.words import read_layers
+from vecwrap.pipeline.words import read_wrappers
+from vecwrap.pipeline.wrappers import at_end
 from vecwrap.testing.twice import play_twice
 from vecwrap.wrappers.presets import Preset
 
@@ -126,7 +126,7 @@ _PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "deb
 
 @dataclass(frozen=True)
 class Row:
-    """A layer or backend, with what its docstring says; ``layers`` is the line that a preset stands for."""
+    """A wrapper or backend, with what its docstring says; ``wrappers`` is the line that a preset stands for."""
 
     name: str
     where: str  # "worker", "parent" or "preset"; "" for a backend, or if unknown until it is built
@@ -134,7 +134,7 @@ class Row:
     parameters: tuple[Parameter, ...]
     help: Mapping[str, str]  # on each parameter
     owner: str  # the package that registered it
-    layers: str = ""
+    wrappers: str = ""
     any_name: bool = False
     any_position: bool = False
     at_end: str = ""
@@ -154,25 +154,25 @@ class RuleRow:
 
 
 def list_names(names: Sequence[str], console: Console, *, as_json: bool = False) -> None:
-    """Print layers, backends and findings: all, or only those named, in full."""
-    layers, backends, findings = layer_rows(), backend_rows(), rule_rows()
-    known = [row.name for row in layers + backends] + [row.name for row in findings]
+    """Print wrappers, backends and findings: all, or only those named, in full."""
+    wrappers, backends, findings = wrapper_rows(), backend_rows(), rule_rows()
+    known = [row.name for row in wrappers + backends] + [row.name for row in findings]
     for name in names:
         if name not in known:
             remedy = did_you_mean(name, known) or f" Known names: {', '.join(known)}."
-            raise SpecError(f'list: there is no layer, backend or finding "{name}".{remedy}')
+            raise SpecError(f'list: there is no wrapper, backend or finding "{name}".{remedy}')
     in_full = bool(names)
-    layers = [row for row in layers if row.name in (names or known)]
+    wrappers = [row for row in wrappers if row.name in (names or known)]
     backends = [row for row in backends if row.name in (names or known)]
     findings = [row for row in findings if row.name in (names or known)]
     if as_json:
-        data = {"layers": [_data(row) for row in layers], "backends": [_data(row) for row in backends]}
+        data = {"wrappers": [_data(row) for row in wrappers], "backends": [_data(row) for row in backends]}
         print_json({**data, "findings": [vars(row) for row in findings]}, console)
         return
     does = "what it does, and its parameters"
     finds = "what check finds, and why it is a mistake" if in_full else "what check finds"
     _print_table(
-        ["layer", "runs in", does], [(row.name, row.where, _described(row, in_full)) for row in layers], console
+        ["wrapper", "runs in", does], [(row.name, row.where, _described(row, in_full)) for row in wrappers], console
     )
     _print_table(["backend", does], [(row.name, _described(row, in_full)) for row in backends], console)
     described = [(row.name, _described_rule(row, in_full)) for row in findings]
@@ -194,8 +194,8 @@ def _print_table(titles: Sequence[str], rows: Sequence[tuple[str | Text, ...]], 
 
 def _described(row: Row, in_full: bool) -> Text:
     text = Text(row.summary)
-    if row.layers:
-        text.append(f"\n  = {row.layers}")
+    if row.wrappers:
+        text.append(f"\n  = {row.wrappers}")
     if in_full and row.details:
         text.append(f"\n\n{row.details}\n".replace("::\n", ":\n"))
     if in_full and row.at_end:
@@ -226,7 +226,7 @@ def _data(row: Row) -> dict[str, Any]:
         "summary": row.summary,
         "details": row.details,
         "at_an_episodes_end": row.at_end,
-        "stands_for": row.layers,
+        "stands_for": row.wrappers,
         "owner": row.owner,
         "parameters": [
             {
@@ -244,8 +244,8 @@ def _data(row: Row) -> dict[str, Any]:
 # -- what the tables of names hold ------------------------------------------------------------------------------------
 
 
-def layer_rows() -> list[Row]:
-    """Every named layer, sorted by name."""
+def wrapper_rows() -> list[Row]:
+    """Every named wrapper, sorted by name."""
     return [_row(wrappers, name, ()) for name in wrappers.names()]
 
 
@@ -290,7 +290,7 @@ def _row(table: NameTable, name: str, without: tuple[str, ...]) -> Row:
         tuple(p for p in signature.parameters if p.name not in without),
         help_of,
         owner,
-        _layers(target, signature),
+        _wrappers(target, signature),
         signature.any_name,
         signature.any_position,
         at_end(target) if table is wrappers and not isinstance(target, Preset) else "",
@@ -298,11 +298,11 @@ def _row(table: NameTable, name: str, without: tuple[str, ...]) -> Row:
     )
 
 
-def _layers(target: Callable[..., Any], signature: Signature) -> str:
+def _wrappers(target: Callable[..., Any], signature: Signature) -> str:
     if not isinstance(target, Preset) or any(p.default is REQUIRED for p in signature.parameters):
         return ""
     try:
-        return " | ".join(map(str, read_layers(target(), Source(steps=(summary(target),)))))
+        return " | ".join(map(str, read_wrappers(target(), Source(steps=(summary(target),)))))
     except Exception:  # one that rejects its own defaults; a pipeline that names it gets the error
         return ""
 

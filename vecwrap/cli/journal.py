@@ -25,7 +25,7 @@ COLUMNS = ("time", "steps", "steps_per_second", "episodes", "score_mean", "score
 
 
 class Journal:
-    """The command's own files in a run folder, which is created; the layers write theirs.
+    """The command's own files in a run folder, which is created; the wrappers write theirs.
 
     A disk that fills up later causes a warning, once per file, and never ends the run.
     """
@@ -82,7 +82,7 @@ class Journal:
     def note(self, env: VecEnv, tally: Tally, *, torn: bool = False) -> None:
         """Write a row of progress, and the current statistics; nothing if nothing happened meanwhile.
 
-        If a layer may have been interrupted during a step (``torn``), the last statistics are kept.
+        If a wrapper may have been interrupted during a step (``torn``), the last statistics are kept.
         """
         now = tally.seconds, tally.steps
         if now == self._before:

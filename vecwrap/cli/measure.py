@@ -38,7 +38,7 @@ BLOCK = 16  # vector steps with the stopwatch on, then the same number with it o
 BLOCK_SECONDS = 0.1
 BAR = 20
 IN_FULL = 100  # columns from which on the table has bars and descriptions
-_COLOURS = {"environment": "green", "layer": "cyan", "backend": "yellow", "face": "blue", "policy": "magenta"}
+_COLOURS = {"environment": "green", "wrapper": "cyan", "backend": "yellow", "face": "blue", "policy": "magenta"}
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Pipelines as the commands accept them, and the layers that a run adds."""
+"""Pipelines as the commands accept them, and the wrappers that a run adds."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,14 +9,14 @@ from vecwrap.pipeline.changes import with_argument
 from vecwrap.pipeline.environments import creator_of, find_environment
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_file, names_file, read_yaml
-from vecwrap.pipeline.layers import plan_layers
 from vecwrap.pipeline.places import Place, Source, fail_where
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.registry import wrappers
 from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, moved
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, overridden, refuse_imports
 from vecwrap.pipeline.values import scalar, shown
-from vecwrap.pipeline.words import LayerSpec
+from vecwrap.pipeline.words import WrapperSpec
+from vecwrap.pipeline.wrappers import plan_wrappers
 
 
 def read_pipeline(
@@ -109,51 +109,51 @@ def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
 
 
 def _with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
-    """Return the pipeline with its outermost layer of a name writing into a folder; added if there is none.
+    """Return the pipeline with its outermost wrapper of a name writing into a folder; added if there is none.
 
-    The layers of an evaluation that write into the old folder are moved to the new one; an evaluation that already has
-    a layer of this name does not get another.
+    The wrappers of an evaluation that write into the old folder are moved to the new one; an evaluation that already
+    has a wrapper of this name does not get another.
     """
-    layers, section = list(spec.wrappers), spec.eval
+    wrappers, section = list(spec.wrappers), spec.eval
     found, old = _outermost(spec, name), _folder_of(spec, name)
     has_list = isinstance(section.get("wrappers"), tuple)
     if found is not None:
-        layers[found] = with_argument(layers[found], "dir", str(folder), Source())
+        wrappers[found] = with_argument(wrappers[found], "dir", str(folder), Source())
         if has_list and old is not None:
             section = moved(plan(spec).pipeline, old, folder.absolute()).eval
     else:
-        layers.append(LayerSpec(name, kwargs={"dir": str(folder)}))
-    return dataclasses.replace(spec, wrappers=tuple(layers), eval=section)
+        wrappers.append(WrapperSpec(name, kwargs={"dir": str(folder)}))
+    return dataclasses.replace(spec, wrappers=tuple(wrappers), eval=section)
 
 
 def _laid_open(spec: PipelineSpec, name: str) -> PipelineSpec:
-    """Return the pipeline with any preset that contains a layer of a name replaced by its layers.
+    """Return the pipeline with any preset that contains a wrapper of a name replaced by its wrappers.
 
     The evaluation is then filled in, because its section may refer to the preset.
     """
-    layers: list[LayerSpec] = []
+    wrappers: list[WrapperSpec] = []
     for word in spec.wrappers:
-        parts = plan_layers([word])[1]
+        parts = plan_wrappers([word])[1]
         holds = any(part.preset and part.spec.name == name for part in parts)
-        layers += [part.spec for part in parts] if holds else [word]
-    if tuple(layers) == spec.wrappers:
+        wrappers += [part.spec for part in parts] if holds else [word]
+    if tuple(wrappers) == spec.wrappers:
         return spec
-    return dataclasses.replace(spec, wrappers=tuple(layers), eval=plan(spec).pipeline.eval)
+    return dataclasses.replace(spec, wrappers=tuple(wrappers), eval=plan(spec).pipeline.eval)
 
 
 def _outermost(spec: PipelineSpec, name: str) -> int | None:
     names = (name, wrappers.entry(name).target)
-    return max((i for i, layer in enumerate(spec.wrappers) if layer.name in names), default=None)
+    return max((i for i, wrapper in enumerate(spec.wrappers) if wrapper.name in names), default=None)
 
 
 def _folder_of(spec: PipelineSpec, name: str) -> Path | None:
-    """The folder of the outermost layer of a name, as this process finds it."""
+    """The folder of the outermost wrapper of a name, as this process finds it."""
     found = _outermost(spec, name)
     if found is None:
         return None
-    layer = spec.wrappers[found]
-    folder = layer.kwargs.get("dir", layer.args[0] if layer.args else None)
-    directory = layer.source.at(layer.name, "dir").directory
+    wrapper = spec.wrappers[found]
+    folder = wrapper.kwargs.get("dir", wrapper.args[0] if wrapper.args else None)
+    directory = wrapper.source.at(wrapper.name, "dir").directory
     return None if folder is None else Path(directory or "", folder)
 
 

@@ -79,7 +79,7 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
         act = find_policy(settings.policy, env)
         if out is None:
             refuse_taken(
-                seen_from_here(running.folder), "Give another folder with --out, or as the monitor layer's dir."
+                seen_from_here(running.folder), "Give another folder with --out, or as the monitor wrapper's dir."
             )
         else:
             journal = running.journal = Journal(out, planned, {"policy": settings.policy})
@@ -90,7 +90,7 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
 
 
 class _Running:
-    """A run from its first step to its summary; ``env`` has a monitor among its layers."""
+    """A run from its first step to its summary; ``env`` has a monitor among its wrappers."""
 
     def __init__(self, env: VecEnv, settings: RunSettings, interrupt: Interrupt, console: Console) -> None:
         self._env = env
@@ -98,7 +98,7 @@ class _Running:
         self._interrupt = interrupt
         self._console = console
         self._monitor = env.find(Monitor)
-        self._videos = [layer for layer in env.layers if isinstance(layer, Video)]
+        self._videos = [wrapper for wrapper in env.chain if isinstance(wrapper, Video)]
         assert self._monitor.dir is not None
         self.folder = self._monitor.dir
         self.journal: Journal | None = None
@@ -115,7 +115,7 @@ class _Running:
         stopped_by = self._attempt(lambda: self._step(act))
         self._count_restarts()
         if self.journal is not None:
-            torn = stopped_by is not None and not isinstance(stopped_by, VecwrapError)  # amid a step of the layers
+            torn = stopped_by is not None and not isinstance(stopped_by, VecwrapError)  # amid a step of the wrappers
             self.journal.note(self._env, self._tally, torn=torn)
         if stopped_by is None:
             self._attempt(self._take_picture)  # last: rendering may end the process, as without a display
@@ -241,8 +241,8 @@ class _Running:
         if tally.restarts:
             lines.append(("restarts", f"{tally.restarts:,} sub-environments were lost and recreated"))
         lines += [("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()]
-        for layer in self._videos:
-            lines += [("video", str(seen_from_here(path))) for path in layer.paths[-3:]]
+        for wrapper in self._videos:
+            lines += [("video", str(seen_from_here(path))) for path in wrapper.paths[-3:]]
         lines.append(("picture", self._picture))
         if self.journal is not None:
             folder = self.journal.folder
@@ -342,11 +342,13 @@ def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:
 
 
 def _statistics(path: Path) -> dict[str, dict[str, float]]:
-    """How many values each layer's statistics have seen."""
+    """How many values each wrapper's statistics have seen."""
     state = read_state(path)
-    layers = zip(reversed(state["chain"]["layers"]), state["statistics"], strict=True)
+    wrappers = zip(reversed(state["chain"]["wrappers"]), state["statistics"], strict=True)
     return {
-        name: {key: values["count"] for key, values in statistics.items()} for name, statistics in layers if statistics
+        name: {key: values["count"] for key, values in statistics.items()}
+        for name, statistics in wrappers
+        if statistics
     }
 
 

@@ -1,6 +1,6 @@
 """``vecwrap schema``: the JSON schema of pipeline files, read from the name tables and the signatures.
 
-What a schema cannot express (layers in a wrong order, a number out of range) is left to ``vecwrap check``, and so are
+What a schema cannot express (wrappers in a wrong order, a number out of range) is left to ``vecwrap check``, and so are
 the arguments within text such as ``framestack:4``.
 """
 
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from vecwrap.cli.inspect import Row, argument_help, backend_rows, layer_rows
+from vecwrap.cli.inspect import Row, argument_help, backend_rows, wrapper_rows
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, json_type
 from vecwrap.pipeline.spec import PipelineSpec
@@ -24,13 +24,13 @@ _IMPORT_PATH = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
 
 
 def pipeline_schema() -> Json:
-    """Return the JSON schema (draft 2020-12) of a pipeline file, with every registered layer and backend."""
-    layers, keys = layer_rows(), _keys()
+    """Return the JSON schema (draft 2020-12) of a pipeline file, with every registered wrapper and backend."""
+    wrappers, keys = wrapper_rows(), _keys()
     extends: Json = {"properties": {"extends": {"type": "string"}}, "required": ["extends"]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A vecwrap pipeline",
-        "description": "Which environment, how many, which layers around it, which backend.",
+        "description": "Which environment, how many, which wrappers around it, which backend.",
         "type": "object",
         "properties": {
             "$schema": {"description": "Where an editor finds this schema; ignored."},
@@ -50,21 +50,21 @@ def pipeline_schema() -> Json:
         },
         "anyOf": [{"required": ["env"]}, extends],
         "if": {"not": extends},
-        "then": {"properties": {"wrappers": {"$ref": "#/$defs/layers"}}},
+        "then": {"properties": {"wrappers": {"$ref": "#/$defs/wrappers"}}},
         "additionalProperties": False,
         "$defs": {
-            "layers": {
+            "wrappers": {
                 "anyOf": [
                     {"type": "null"},
-                    {"type": "array", "items": {"$ref": "#/$defs/layer"}},
-                    {"type": "string", "description": "Layers in one line, with bars between them."},
+                    {"type": "array", "items": {"$ref": "#/$defs/wrapper"}},
+                    {"type": "string", "description": "Wrappers in one line, with bars between them."},
                 ]
             },
-            "layer": _layer(layers),
-            "changes": _changes(layers),
+            "wrapper": _wrapper(wrappers),
+            "changes": _changes(wrappers),
             "backend": _backend(backend_rows()),
-            **{f"layer {row.name}": _arguments(row) for row in layers},
-            **{f"settings {row.name}": _settings(row) for row in layers},
+            **{f"wrapper {row.name}": _arguments(row) for row in wrappers},
+            **{f"settings {row.name}": _settings(row) for row in wrappers},
         },
     }
 
@@ -79,7 +79,7 @@ def _keys() -> dict[str, Json]:
         "env_kwargs": {"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}, "minItems": 1}]},
         "stats": {"type": "string", "minLength": 1},
         "backend": {"$ref": "#/$defs/backend"},
-        "wrappers": {"anyOf": [{"$ref": "#/$defs/layers"}, {"$ref": "#/$defs/changes"}]},
+        "wrappers": {"anyOf": [{"$ref": "#/$defs/wrappers"}, {"$ref": "#/$defs/changes"}]},
         "eval": {},
     }
     parameters = [p for p in Signature.of(PipelineSpec, skip=0).parameters if p.name != "source"]
@@ -89,14 +89,14 @@ def _keys() -> dict[str, Json]:
     return {p.name: {**schemas[p.name], **_help(p, helps)} for p in parameters}
 
 
-# -- layers -----------------------------------------------------------------------------------------------------------
+# -- wrappers ----------------------------------------------------------------------------------------------------------
 
 
-def _layer(rows: Sequence[Row]) -> Json:
-    """A layer by name, as text with arguments, or as a mapping of its name to its arguments."""
+def _wrapper(rows: Sequence[Row]) -> Json:
+    """A wrapper by name, as text with arguments, or as a mapping of its name to its arguments."""
     mapping = {
         "type": "object",
-        "properties": {row.name: {"$ref": f"#/$defs/layer {row.name}", "description": row.summary} for row in rows},
+        "properties": {row.name: {"$ref": f"#/$defs/wrapper {row.name}", "description": row.summary} for row in rows},
         "patternProperties": {f"^{_IMPORT_PATH}$": {}},
         "additionalProperties": False,
         "minProperties": 1,
@@ -106,13 +106,13 @@ def _layer(rows: Sequence[Row]) -> Json:
 
 
 def _changes(rows: Sequence[Row]) -> Json:
-    """Changes to layers of another file, or of this one's main section."""
+    """Changes to wrappers of another file, or of this one's main section."""
     return {
         "type": "object",
-        "description": "Arguments to change, by the name of the layer, or by its number if a name occurs twice.",
+        "description": "Arguments to change, by the name of the wrapper, or by its number if a name occurs twice.",
         "properties": {
             row.name: {
-                "anyOf": [{"$ref": f"#/$defs/settings {row.name}"}, {"$ref": f"#/$defs/layer {row.name}"}],
+                "anyOf": [{"$ref": f"#/$defs/settings {row.name}"}, {"$ref": f"#/$defs/wrapper {row.name}"}],
                 "description": row.summary,
             }
             for row in rows
@@ -123,7 +123,7 @@ def _changes(rows: Sequence[Row]) -> Json:
 
 
 def _arguments(row: Row) -> Json:
-    """The values allowed under a layer's name: arguments by name, the first one alone, none, or any list."""
+    """The values allowed under a wrapper's name: arguments by name, the first one alone, none, or any list."""
     positional = [p for p in row.parameters if p.by_position]
     required = _required(row)
     by_name: Json = {"$ref": f"#/$defs/settings {row.name}"}

@@ -56,7 +56,7 @@ class ActionMasks:
             ArgumentError: a mask of the wrong form, or some of the rows have none.
         """
         core = self._env.core
-        seen = observations if core.is_engine else core.slots.observations.batch()  # before any layer of the vector
+        seen = observations if core.is_engine else core.slots.observations.batch()  # before any wrapper of the vector
         if not len(rows):
             return np.ones((self._env.num_envs, self._size()), np.bool_)
         if MEMBER in infos:

@@ -107,7 +107,7 @@ class Books:
         self.failed: list[Failure] = []
         self.progress = False
         self.latest: Batch = None
-        self.latest_infos: tuple[Infos, Infos | None] = {}, None  # before layers changed them
+        self.latest_infos: tuple[Infos, Infos | None] = {}, None  # before wrappers changed them
         self.frame_requests: weakref.WeakKeyDictionary[Any, tuple[frozenset[int], frozenset[int]]]
         self.frame_requests = weakref.WeakKeyDictionary()
         self.frames_changed = False
@@ -264,13 +264,13 @@ class Books:
         """Let these rows no longer be pending."""
         self.out = _NONE if env_ids is self.all_ids else self.out.difference(env_ids.tolist())
 
-    def request_frames(self, layer: Any, env_ids: IntArray, opening: IntArray) -> None:
-        """Note whose frames a layer wants, in place of what it wanted before."""
-        self.frame_requests[layer] = (frozenset(env_ids.tolist()), frozenset(opening.tolist()))
+    def request_frames(self, wrapper: Any, env_ids: IntArray, opening: IntArray) -> None:
+        """Note whose frames a wrapper wants, in place of what it wanted before."""
+        self.frame_requests[wrapper] = (frozenset(env_ids.tolist()), frozenset(opening.tolist()))
         self.frames_changed, self.in_line = True, False
 
     def _tell_changed_frames(self) -> None:
-        """Merge the layers' frame requests and send them if changed; with the next rows, not separately."""
+        """Merge the wrappers' frame requests and send them if changed; with the next rows, not separately."""
         if not self.frames_changed:
             return
         requests = list(self.frame_requests.values())

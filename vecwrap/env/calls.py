@@ -97,7 +97,7 @@ class Calls:
         if any(near) and name not in self._misspelt:
             self._misspelt.add(name)
             warnings.warn(
-                f'set_attr: "{name}" is new: no layer and no environment had it.'
+                f'set_attr: "{name}" is new: no wrapper and no environment had it.'
                 f"{did_you_mean(name, filter(None, near))} It was set on the environment itself.",
                 stacklevel=3,
             )

@@ -121,11 +121,11 @@ class Core:
         """Where the sub-environments write their rows."""
         return self.books.slots
 
-    def request_frames(self, layer: Any, env_ids: IntArray, opening: IntArray) -> None:
-        """Note whose frames a layer wants."""
+    def request_frames(self, wrapper: Any, env_ids: IntArray, opening: IntArray) -> None:
+        """Note whose frames a wrapper wants."""
         if self.runner.engine:
             raise PlanError(f"{self.runner.engine}: an engine cannot send frames; recorders need vecwrap's backends")
-        self.books.request_frames(layer, env_ids, opening)
+        self.books.request_frames(wrapper, env_ids, opening)
 
     def health(self) -> Health:
         """Report restarts, lost episodes and workers."""
@@ -188,7 +188,7 @@ class Core:
             states = self.calls.of_all("state")
         except (SubEnvError, ResetNeededError) as error:
             return None, str(error)
-        except BackendError as error:  # saving killed a worker twice: save only the layers
+        except BackendError as error:  # saving killed a worker twice: save only the wrappers
             if books.recovery is None:
                 raise
             return None, str(error)
@@ -263,28 +263,28 @@ class Core:
 
 
 def in_short(env: Any, core: Core) -> str:
-    """``<VecEnv CartPole-v1, n=2, dummy, same_step, layers monitor>``."""
+    """``<VecEnv CartPole-v1, n=2, dummy, same_step, wrappers monitor>``."""
     if env.pipeline is not None:
-        name, layers = env.pipeline.env_name, env.pipeline.layer_names
+        name, wrappers = env.pipeline.env_name, env.pipeline.wrapper_names
     else:
-        name, layers = core.env_id, tuple(type(layer).__name__ for layer in reversed(env.layers[:-1]))
+        name, wrappers = core.env_id, tuple(type(wrapper).__name__ for wrapper in reversed(env.chain[:-1]))
     number = core.runner.workers
     workers = f", {number} worker{'s' * (number != 1)}" if number else ""
-    chain = f", layers {' > '.join(layers)}" if layers else ""
+    chain = f", wrappers {' > '.join(wrappers)}" if wrappers else ""
     return f"<VecEnv {name}, n={env.num_envs}, {core.name}{workers}, {core.autoreset.value}{chain}>"
 
 
-def find_layer(env: Any, kind: Any) -> Any:
-    """Return the outermost layer of a class, as ``VecEnv.find`` says."""
+def find_wrapper(env: Any, kind: Any) -> Any:
+    """Return the outermost wrapper of a class, as ``VecEnv.find`` says."""
     if not isinstance(kind, type):
         raise ArgumentError(
-            f"find: kind: expected the class of a layer, got {kind!r}; classes of the layers here are "
-            f"{', '.join(type(layer).__name__ for layer in env.layers)}"
+            f"find: kind: expected the class of a wrapper, got {kind!r}; classes of the wrappers here are "
+            f"{', '.join(type(wrapper).__name__ for wrapper in env.chain)}"
         )
-    for layer in env.layers:
-        if isinstance(layer, kind):
-            return layer
-    raise LookupError(f"{env!r} has no layer {kind.__name__}")
+    for wrapper in env.chain:
+        if isinstance(wrapper, kind):
+            return wrapper
+    raise LookupError(f"{env!r} has no wrapper {kind.__name__}")
 
 
 def envs_of(env: Any, core: Core) -> list[Any]:

@@ -41,7 +41,7 @@ class Pending:
         num_envs: n.
         all_ids: (n,) int64. All rows, the very array by which they are recognised below.
         call: ``"step"``, ``"reset"``, ``"send"``, ``"call"``, or None.
-        through: the result that has passed all layers, until it is returned.
+        through: the result that has passed all wrappers, until it is returned.
         resetting: all rows of the last call that requested resets.
         seed: of ``build``; used by the first reset if it is given none.
         start_index: added to the index of each sub-environment in seeds.
@@ -87,14 +87,14 @@ class Shown:
         self._unchanged = False  # whether the backend's own observations were shown while it was still None
 
     def remember(self, step: StepResult) -> None:
-        """Keep what is shown; free if no layer changed it."""
+        """Keep what is shown; free if no wrapper changed it."""
         if not len(step.env_ids):
             return
         if self._batch is None:
             if step.observations is self._books.latest:
                 self._unchanged = True
                 return
-            if self._unchanged:  # a layer changes observations only sometimes
+            if self._unchanged:  # a wrapper changes observations only sometimes
                 self._batch = self.all()
             else:
                 self._batch = batches.empty_like(step.observations, self._num_envs)
@@ -310,9 +310,9 @@ class Face:
     def wait(
         self, kind: str, name: str, timeout: float | None, least: int | None = None
     ) -> tuple[StepResult, FiveTuple]:
-        """Wait for rows, and pass them through the layers; past the timeout, ``least`` will do.
+        """Wait for rows, and pass them through the wrappers; past the timeout, ``least`` will do.
 
-        An interrupt ends the wait for rows, but is held back while rows are received and pass through the layers. The
+        An interrupt ends the wait for rows, but is held back while rows are received and pass through the wrappers. The
         result is then kept, and the next wait returns it.
         """
         rows, numbering, books, pending = self.rows, self.numbering, self.books, self.pending
@@ -338,13 +338,13 @@ class Face:
                 except BaseException as error:
                     if isinstance(error, Exception):
                         books.refuse_closed_meanwhile(error)
-                    if not numbering.out:  # a layer raised; all rows have arrived
+                    if not numbering.out:  # a wrapper raised; all rows have arrived
                         pending.call = None
                     raise
         return self._hand_out(kind)
 
     def _hand_out(self, kind: str) -> tuple[StepResult, FiveTuple]:
-        """Return the result that passed through the layers, or raise the first failure along with it."""
+        """Return the result that passed through the wrappers, or raise the first failure along with it."""
         books, pending = self.books, self.pending
         if pending.through is None:  # the program's SIGINT handler took it during this wait, or has closed us
             books.refuse_closed_meanwhile()

@@ -25,9 +25,9 @@ class Line:
 
     Args:
         num_envs: n.
-        single_action_space: of the outermost layer; None if a layer does more than its hooks.
-        downwards: the layers that change actions, outermost first, without the outermost one itself: a reference to it
-            would keep an unused one alive.
+        single_action_space: of the outermost wrapper; None if a wrapper does more than its hooks.
+        downwards: the wrappers that change actions, outermost first, without the outermost one itself: a reference to
+            it would keep an unused one alive.
         upwards: those that change results, innermost first, without the outermost one.
         outermost: whether the outermost one changes actions, and whether it changes results.
     """
@@ -53,8 +53,8 @@ class Line:
         """Take the step with actions of ``dtype`` and ``shape``; None if the general path has to end it."""
         if self._outermost[0]:
             actions = _changed(env, actions)
-        for layer in self._downwards:
-            actions = _changed(layer, actions)
+        for wrapper in self._downwards:
+            actions = _changed(wrapper, actions)
         books.interrupts.hold()
         pending.call = "step"
         books.begin_line()
@@ -62,8 +62,8 @@ class Line:
             if not books.runner.step_whole(actions):
                 return None
             step = books.collect_line()
-            for layer in self._upwards:
-                layer.on_step(step)
+            for wrapper in self._upwards:
+                wrapper.on_step(step)
             if self._outermost[1]:
                 env.on_step(step)
         except BaseException:
@@ -74,9 +74,9 @@ class Line:
         return step
 
 
-def _changed(layer: Any, actions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    below: Any = layer.on_actions(actions, layer.core.books.all_ids)
-    inner = layer.env.single_action_space
-    if below is not actions or inner is not layer.single_action_space:
-        below = conform_actions(inner, below, layer.num_envs, f"{type(layer).__name__}.on_actions")
+def _changed(wrapper: Any, actions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    below: Any = wrapper.on_actions(actions, wrapper.core.books.all_ids)
+    inner = wrapper.env.single_action_space
+    if below is not actions or inner is not wrapper.single_action_space:
+        below = conform_actions(inner, below, wrapper.num_envs, f"{type(wrapper).__name__}.on_actions")
     return below  # type: ignore[no-any-return]  # the form is the space's

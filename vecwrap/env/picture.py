@@ -21,11 +21,11 @@ WHITE, ORANGE, SHADE = (255, 255, 255), (255, 165, 0), 0.35
 LARGEST, SMALLEST = 0.6, 0.28  # font scales; below the smallest, text is unreadable
 
 
-def refuse_without_frames(layer: str, render_mode: str | None) -> None:
+def refuse_without_frames(wrapper: str, render_mode: str | None) -> None:
     """Refuse an environment that renders no images."""
     if render_mode != "rgb_array":
         raise PlanError(
-            f'{layer}: expected an environment built with render_mode="rgb_array", got {render_mode!r}; for example '
+            f'{wrapper}: expected an environment built with render_mode="rgb_array", got {render_mode!r}; for example '
             'build(..., render_mode="rgb_array")'
         )
 
@@ -198,8 +198,8 @@ def display_image(image: NDArray[np.uint8]) -> None:
     display.display(display.Image(data=bytes(content)))
 
 
-def load_cv2(layer: str) -> Any:
-    """Import OpenCV, which is slow and not always installed, when a layer needs it; refuse with a remedy."""
+def load_cv2(wrapper: str) -> Any:
+    """Import OpenCV, which is slow and not always installed, when a wrapper needs it; refuse with a remedy."""
     try:
         return import_module("cv2")
     except ImportError as error:
@@ -210,7 +210,7 @@ def load_cv2(layer: str) -> Any:
             )
         else:
             remedy = "pip install opencv-python (on a machine without a display: opencv-python-headless)"
-        raise PlanError(f"{layer} changes images with OpenCV, but `import cv2` failed ({error}): {remedy}") from error
+        raise PlanError(f"{wrapper} changes images with OpenCV, but `import cv2` failed ({error}): {remedy}") from error
 
 
 def no_frames(name: str, got: str) -> str:

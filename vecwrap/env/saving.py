@@ -78,16 +78,16 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
             growing.unlink()
 
 
-class Layer(Protocol):
+class Wrapper(Protocol):
     """What is saved of a wrapper."""
 
     training: bool
     single_observation_space: gymnasium.Space[Any]
 
-    def layer_state(self) -> dict[str, Any]: ...
-    def load_layer_state(self, state: dict[str, Any]) -> None: ...
-    def refuse_layer_state(self, state: dict[str, Any]) -> None: ...
-    def layer_statistics(self) -> dict[str, RunningStatistics]: ...
+    def wrapper_state(self) -> dict[str, Any]: ...
+    def load_wrapper_state(self, state: dict[str, Any]) -> None: ...
+    def refuse_wrapper_state(self, state: dict[str, Any]) -> None: ...
+    def wrapper_statistics(self) -> dict[str, RunningStatistics]: ...
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None: ...
 
 
@@ -102,10 +102,10 @@ class Chain(Protocol):
     saved_to: Mapping[str, bool]
 
     @property
-    def layers(self) -> Sequence[Any]: ...
+    def chain(self) -> Sequence[Any]: ...
 
 
-FORMAT = 1
+FORMAT = 2
 LIMIT = "VECWRAP_MAX_STATE_BYTES"
 """The environment variable with the most bytes that a saved state may take in memory if its file is smaller."""
 _MOST_BYTES = 2**28
@@ -114,14 +114,14 @@ _STRUCTURE = "structure"
 
 
 def state_dict(env: Chain) -> dict[str, Any]:
-    """Return the state of every layer and, if they support it, of the sub-environments."""
+    """Return the state of every wrapper and, if they support it, of the sub-environments."""
     core, face = env.core, env.face
     face.refuse_pending("state_dict")
     sub_envs, reason = core.sub_env_states()
     return {
         **statistics_dict(env),
-        "layers": [layer.layer_state() for layer in _wrappers(env)],
-        "training": [layer.training for layer in _wrappers(env)],
+        "wrappers": [wrapper.wrapper_state() for wrapper in _wrappers(env)],
+        "training": [wrapper.training for wrapper in _wrappers(env)],
         "sub_envs": sub_envs,
         "sub_envs_missing": reason,
         "shown": face.shown.all() if sub_envs is not None else None,
@@ -158,8 +158,8 @@ def statistics_dict(env: Chain) -> dict[str, Any]:
         "hash": env.pipeline.hash if env.pipeline is not None else None,
         "chain": _chain_of(env),
         "statistics": [
-            {name: statistics.state() for name, statistics in layer.layer_statistics().items()}
-            for layer in _wrappers(env)
+            {name: statistics.state() for name, statistics in wrapper.wrapper_statistics().items()}
+            for wrapper in _wrappers(env)
         ],
     }
 
@@ -172,7 +172,7 @@ def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
         raise CheckpointError(f"expected what state_dict gave, got {type(state).__name__}; load reads a file")
     if not same_data(state.get("format"), FORMAT):
         raise CheckpointError(f"expected a state of format {FORMAT}, got {state.get('format')!r}; save it anew")
-    if "layers" not in state:
+    if "wrappers" not in state:
         raise CheckpointError(
             "expected the state of a chain, got its running statistics alone, which a run writes into its folder; use "
             "them with stats=, or load the folder: vecwrap.load"
@@ -185,15 +185,15 @@ def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
                 raise CheckpointError(_difference(key, chain.get(key), expected[key]))
         space, conform = env.single_observation_space, core.slots.observations.conform
         refuse_state(state, len(_wrappers(env)), env.num_envs, core.num_envs, space, conform)
-    for layer, layer_state in zip(_wrappers(env), state["layers"], strict=True):
-        with _taken_in_by(type(layer).__name__):
-            layer.refuse_layer_state(fitting(layer_state, {}, "its state"))
+    for wrapper, wrapper_state in zip(_wrappers(env), state["wrappers"], strict=True):
+        with _taken_in_by(type(wrapper).__name__):
+            wrapper.refuse_wrapper_state(fitting(wrapper_state, {}, "its state"))
     interrupts = core.books.interrupts
     try:
-        with _layers_as_before(_wrappers(env)) as load:
+        with _wrappers_as_before(_wrappers(env)) as load:
             with interrupts:
-                interrupts.hold()  # load all layers, or none
-                load(state["layers"], state["training"])
+                interrupts.hold()  # load all wrappers, or none
+                load(state["wrappers"], state["training"])
             core.load_sub_env_states(state["sub_envs"])
         if state["sub_envs"] is not None:  # an environment to be reset after the load needs its own seed
             face.pending.seed = state.get("build_seed")
@@ -201,7 +201,7 @@ def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
         elif state.get("build_seed") is None:  # it was used, and schedules have started
             core.leave_seed_to_schedules()
     except (CheckpointError, PlanError):  # everything is as it was
-        if core.books.endings.ended.all():  # or the sub-environments could not be put back, but their layers could
+        if core.books.endings.ended.all():  # or the sub-environments could not be put back, but their wrappers could
             core.load_sub_env_states(None)
         raise
     except BaseException:
@@ -210,36 +210,40 @@ def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _layers_as_before(
-    layers: Sequence[Layer],
+def _wrappers_as_before(
+    wrappers: Sequence[Wrapper],
 ) -> Iterator[Callable[[Sequence[dict[str, Any]], Sequence[bool]], None]]:
-    """Give what loads all layers; if one refuses, or what follows fails, restore those that were loaded."""
-    before = [(layer, layer.layer_state(), layer.layer_statistics(), layer.training) for layer in layers]
+    """Give what loads all wrappers; if one refuses, or what follows fails, restore those that were loaded."""
+    before = [
+        (wrapper, wrapper.wrapper_state(), wrapper.wrapper_statistics(), wrapper.training) for wrapper in wrappers
+    ]
     loaded = 0
 
     def load(states: Sequence[dict[str, Any]], training: Sequence[bool]) -> None:
         nonlocal loaded
-        for layer, state, trains in zip(layers, states, training, strict=True):
+        for wrapper, state, trains in zip(wrappers, states, training, strict=True):
             loaded += 1
-            with _taken_in_by(type(layer).__name__):
-                layer.load_layer_state(state)
-            layer.training = trains
+            with _taken_in_by(type(wrapper).__name__):
+                wrapper.load_wrapper_state(state)
+            wrapper.training = trains
 
     try:
         yield load
     except Exception:
-        for layer, state, statistics, trains in before[:loaded]:
-            with contextlib.suppress(Exception):  # the layer that refused may refuse again
-                layer.load_layer_state(state)
-                layer.training = trains
-            if layer.layer_statistics() != statistics:  # they were shared from another environment; share them again
-                layer.use_statistics(statistics)
+        for wrapper, state, statistics, trains in before[:loaded]:
+            with contextlib.suppress(Exception):  # the wrapper that refused may refuse again
+                wrapper.load_wrapper_state(state)
+                wrapper.training = trains
+            if (
+                wrapper.wrapper_statistics() != statistics
+            ):  # they were shared from another environment; share them again
+                wrapper.use_statistics(statistics)
         raise
 
 
 @contextlib.contextmanager
 def _taken_in_by(name: str) -> Iterator[None]:
-    """Turn errors about a state of the wrong form into one that names the layer."""
+    """Turn errors about a state of the wrong form into one that names the wrapper."""
     try:
         yield
     except (VecwrapError, OSError) as error:
@@ -254,25 +258,26 @@ def _taken_in_by(name: str) -> Iterator[None]:
 
 
 def share_statistics(env: Chain, source: Chain | str | os.PathLike[str]) -> None:
-    """Let every normalising layer of a chain use the statistics of another chain, or start from those of a saved one.
+    """Let every normalising wrapper of a chain use the statistics of another chain, or start from those of a saved one.
 
-    Layers are matched by class, from the outermost in; layers without statistics may differ. If the source normalises
-    observations and no layer here does, there is a warning, because an agent trained there sees other numbers here.
+    Wrappers are matched by class, from the outermost in; wrappers without statistics may differ. If the source
+    normalises observations and no wrapper here does, there is a warning, because an agent trained there sees other
+    numbers here.
     """
     if isinstance(source, (str, os.PathLike)):
         where, offered = os.fspath(source), _saved_statistics(source)
     else:
-        where, chain = repr(source), ((layer, layer.layer_statistics()) for layer in _wrappers(source))
-        offered = [(type(layer).__name__, theirs) for layer, theirs in chain if theirs]
+        where, chain = repr(source), ((wrapper, wrapper.wrapper_statistics()) for wrapper in _wrappers(source))
+        offered = [(type(wrapper).__name__, theirs) for wrapper, theirs in chain if theirs]
     matched = []
-    for layer in _wrappers(env):
-        own = layer.layer_statistics()
+    for wrapper in _wrappers(env):
+        own = wrapper.wrapper_statistics()
         if not own:
             continue
-        name = type(layer).__name__
+        name = type(wrapper).__name__
         position = next((k for k, (kind, _) in enumerate(offered) if kind == name), None)
         if position is None:
-            raise CheckpointError(f"stats: {where} has no statistics of a layer {name}; expected one for each here")
+            raise CheckpointError(f"stats: {where} has no statistics of a wrapper {name}; expected one for each here")
         _, theirs = offered.pop(position)
         if {key: value.mean.shape for key, value in own.items()} != {k: v.mean.shape for k, v in theirs.items()}:
             raise CheckpointError(
@@ -280,17 +285,17 @@ def share_statistics(env: Chain, source: Chain | str | os.PathLike[str]) -> None
                 f"{ {key: value.mean.shape for key, value in own.items()} }, got "
                 f"{ {key: value.mean.shape for key, value in theirs.items()} }"
             )
-        matched.append((layer, own, theirs))
+        matched.append((wrapper, own, theirs))
     if left := [name for name, theirs in offered if set(theirs) - {"returns"}]:
         warnings.warn(
-            f"stats: {where} normalises observations ({', '.join(left)}), and no layer here takes its statistics over, "
-            "so what was trained there sees other numbers here; add that layer",
+            f"stats: {where} normalises observations ({', '.join(left)}), and no wrapper here takes its statistics "
+            "over, so what was trained there sees other numbers here; add that wrapper",
             RuntimeWarning,
             stacklevel=3,
         )
-    for layer, own, theirs in matched:
+    for wrapper, own, theirs in matched:
         if not isinstance(source, (str, os.PathLike)):
-            layer.use_statistics(theirs)
+            wrapper.use_statistics(theirs)
             continue
         for key, statistics in own.items():  # load in place, so that environments sharing these objects see it
             statistics.load(theirs[key].state(), where)
@@ -300,9 +305,9 @@ def _saved_statistics(path: str | os.PathLike[str]) -> list[tuple[str, dict[str,
     state = read_state(path)
     saved = []
     with _taken_in_by(os.fspath(path)):
-        for name, layer in zip(reversed(state["chain"]["layers"]), state["statistics"], strict=True):
+        for name, wrapper in zip(reversed(state["chain"]["wrappers"]), state["statistics"], strict=True):
             statistics = {}
-            for key, values in layer.items():
+            for key, values in wrapper.items():
                 statistics[fitting(key, "")] = RunningStatistics(np.shape(values["mean"]))
                 statistics[key].load(values, f"stats: {os.fspath(path)}: {name}")
             if statistics:
@@ -310,8 +315,8 @@ def _saved_statistics(path: str | os.PathLike[str]) -> list[tuple[str, dict[str,
     return saved
 
 
-def _wrappers(env: Chain) -> tuple[Layer, ...]:
-    return env.layers[:-1]  # type: ignore[return-value]  # all but the backend
+def _wrappers(env: Chain) -> tuple[Wrapper, ...]:
+    return env.chain[:-1]  # type: ignore[return-value]  # all but the backend
 
 
 def _chain_of(env: Chain) -> dict[str, Any]:
@@ -321,9 +326,9 @@ def _chain_of(env: Chain) -> dict[str, Any]:
         "environment": core.env_id,
         "n": env.num_envs,
         "autoreset": core.autoreset.value,
-        "layers": [type(layer).__name__ for layer in reversed(env.layers[:-1])],
-        "pipeline": list(pipeline.layer_names) if pipeline is not None else None,
-        "observations": [_in_short(layer.single_observation_space) for layer in reversed(env.layers)],
+        "wrappers": [type(wrapper).__name__ for wrapper in reversed(env.chain[:-1])],
+        "pipeline": list(pipeline.wrapper_names) if pipeline is not None else None,
+        "observations": [_in_short(wrapper.single_observation_space) for wrapper in reversed(env.chain)],
     }
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
-from vecwrap.env.core import Core, envs_of, find_layer, in_short
+from vecwrap.env.core import Core, envs_of, find_wrapper, in_short
 from vecwrap.env.elsewhere import missing, refuse_copy, refuse_mode, refuse_render_mode, refuse_source, what_came
 from vecwrap.env.face import Face, FiveTuple, with_env_ids
 from vecwrap.env.given import normalizers_of, through
@@ -29,13 +29,13 @@ from vecwrap.rows.step_result import FloatArray, IntArray
 
 __all__ = ["FiveTuple", "VecEnv", "what_came"]
 
-Layer = TypeVar("Layer")
+Wrapper = TypeVar("Wrapper")
 
 
 class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """n sub-environments stepped together: a ``gymnasium.vector.VectorEnv`` with everything that vecwrap adds.
 
-    The common base of the backend, ``vecwrap.env.backend.Backend``, and of layers, which derive from
+    The common base of the backend, ``vecwrap.env.backend.Backend``, and of wrappers, which derive from
     ``vecwrap.VecEnvWrapper``.
 
     Attributes:
@@ -46,7 +46,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         render_mode: the sub-environments'.
         spec: Gymnasium's EnvSpec of the environment, or None.
         pipeline: the ``PipelineSpec`` it was built from, or None if it was assembled by hand.
-        training: whether the layers update their statistics; set by ``train()`` and ``eval()``.
+        training: whether the wrappers update their statistics; set by ``train()`` and ``eval()``.
         core, face: what the whole chain has once, and what this environment does for its caller; for what is built
             around environments, as adapters and tools are.
 
@@ -57,7 +57,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     ...     observations, infos = env.reset(seed=1)
     ...     observations, rewards, terminations, truncations, infos = env.step([0, 1])
     >>> observations.shape, rewards.tolist(), env
-    ((2, 4), [1.0, 1.0], <VecEnv CartPole-v1, n=2, dummy, same_step, layers monitor>)
+    ((2, 4), [1.0, 1.0], <VecEnv CartPole-v1, n=2, dummy, same_step, wrappers monitor>)
     """
 
     pipeline: Any = None
@@ -72,7 +72,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def rows(self) -> Rows:
-        """The rows, as what is around this environment drives them; for layers alone."""
+        """The rows, as what is around this environment drives them; for wrappers alone."""
         return self.face.rows
 
     def new_line(self) -> Line:
@@ -209,7 +209,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def call(
         self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """Call a method of each sub-environment, on its outermost layer that has it; an attribute is returned as is.
+        """Call a method of each sub-environment, on its outermost wrapper that has it; an attribute is returned as is.
 
         Args:
             name: the method.
@@ -247,7 +247,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.face.wait_for_call(self.core.calls, timeout)
 
     def get_attr(self, name: str, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
-        """Return an attribute of each sub-environment, from its outermost layer that has it.
+        """Return an attribute of each sub-environment, from its outermost wrapper that has it.
 
         Args:
             name: the attribute; SubEnvError if a sub-environment lacks it.
@@ -259,7 +259,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             return self.core.calls.now("get_attr", [(name,)] * len(ids), ids)
 
     def set_attr(self, name: str, values: Any, indices: Sequence[int] | int | None = None) -> None:
-        """Set an attribute of each sub-environment, on the layer that has it; a new one on the environment itself.
+        """Set an attribute of each sub-environment, on the wrapper that has it; a new one on the environment itself.
 
         Args:
             name: the attribute.
@@ -323,12 +323,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     # -- structure -----------------------------------------------------------------------------------------------------
 
     @property
-    def layers(self) -> tuple[VecEnv, ...]:
-        """The vector layers, outermost first, the backend last."""
+    def chain(self) -> tuple[VecEnv, ...]:
+        """The vector wrappers, outermost first, the backend last."""
         return (self,)
 
-    def find(self, kind: type[Layer]) -> Layer:
-        """Return the outermost layer of a class.
+    def find(self, kind: type[Wrapper]) -> Wrapper:
+        """Return the outermost wrapper of a class.
 
         Args:
             kind: the class; a base class also finds its subclasses.
@@ -337,7 +337,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             LookupError: there is none.
             ArgumentError: ``kind`` is not a class.
         """
-        return find_layer(self, kind)  # type: ignore[no-any-return]
+        return find_wrapper(self, kind)  # type: ignore[no-any-return]
 
     def train(self, mode: bool = True) -> Self:
         """Let every statistic in the chain keep updating, or freeze all of them; returns the environment.
@@ -345,8 +345,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             mode: False freezes them.
         """
-        for layer in self.layers:
-            layer.training = mode
+        for wrapper in self.chain:
+            wrapper.training = mode
         return self
 
     def eval(self) -> Self:
@@ -354,11 +354,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.train(False)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the chain: of its layers and, if they support it, of the sub-environments.
+        """Return the state of the chain: of its wrappers and, if they support it, of the sub-environments.
 
         A sub-environment supports it if it and each of its wrappers either has ``state_dict`` and ``load_state_dict``,
         or is ALE's, or is one of Gymnasium's or vecwrap's wrappers. Otherwise the entry ``"sub_envs_missing"`` gives
-        the reason; after a load such an environment needs a reset, while the layers continue.
+        the reason; after a load such an environment needs a reset, while the wrappers continue.
 
         Returns:
             Arrays, numbers, text, lists and dicts.
@@ -386,11 +386,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         is put into ``eval()``, so it only reads them.
 
         Args:
-            source: a vecwrap environment with the same normalising layers, or a file written by ``save``. n and the
-                other layers may differ.
+            source: a vecwrap environment with the same normalising wrappers, or a file written by ``save``. n and the
+                other wrappers may differ.
 
         Raises:
-            CheckpointError: the source lacks a layer, or its layer is for different observations.
+            CheckpointError: the source lacks a wrapper, or its wrapper is for different observations.
             ArgumentError: it is neither a vecwrap environment nor a path.
         """
         if not isinstance(source, (VecEnv, str, PathLike)):
@@ -425,25 +425,25 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             self.load_state_dict(checkpoint.read_state(path))
 
     def get_original_obs(self) -> Any:
-        """Return the observations last shown, n rows, as they reached the innermost layer that normalises them.
+        """Return the observations last shown, n rows, as they reached the innermost wrapper that normalises them.
 
         Raises:
-            LookupError: no layer does.
+            LookupError: no wrapper does.
             ResetNeededError: nothing has been shown yet.
         """
-        return gymnasium_form.to_gymnasium(normalizers_of(self.layers, ObservationNormalizer)[0].original())
+        return gymnasium_form.to_gymnasium(normalizers_of(self.chain, ObservationNormalizer)[0].original())
 
     def get_original_reward(self) -> FloatArray:
-        """Return the rewards last shown, (n,) float64, as they were before any layer normalised them; 0 after a reset.
+        """Return the rewards last shown, (n,) float64, before any wrapper normalised them; 0 after a reset.
 
         Raises:
-            LookupError: no layer normalises rewards.
+            LookupError: no wrapper normalises rewards.
             ResetNeededError: nothing has been shown yet.
         """
-        return normalizers_of(self.layers, RewardNormalizer)[0].original()  # type: ignore[no-any-return]
+        return normalizers_of(self.chain, RewardNormalizer)[0].original()  # type: ignore[no-any-return]
 
     def normalize_obs(self, observations: Any) -> Any:
-        """Normalise given observations as the layers do, by their current statistics; nothing is counted.
+        """Normalise given observations as the wrappers do, by their current statistics; nothing is counted.
 
         Args:
             observations: as ``get_original_obs`` returns them, one or with any number of leading axes.
@@ -452,10 +452,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             float32, clipped; other members of a Dict as they are.
 
         Raises:
-            LookupError: no layer normalises observations.
-            ArgumentError: they are not of the shape of the layer's observations.
+            LookupError: no wrapper normalises observations.
+            ArgumentError: they are not of the shape of the wrapper's observations.
         """
-        return through(self.layers, ObservationNormalizer, observations)
+        return through(self.chain, ObservationNormalizer, observations)
 
     def unnormalize_obs(self, observations: Any) -> Any:
         """Undo ``normalize_obs``, except for clipping and rounding.
@@ -466,10 +466,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Returns:
             float64.
         """
-        return through(self.layers, ObservationNormalizer, observations, back=True)
+        return through(self.chain, ObservationNormalizer, observations, back=True)
 
     def normalize_reward(self, rewards: Any) -> FloatArray:
-        """Normalise given rewards as the layers do, by their current statistics; nothing is counted.
+        """Normalise given rewards as the wrappers do, by their current statistics; nothing is counted.
 
         Args:
             rewards: (n,) float64, or any numbers of any shape.
@@ -478,9 +478,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             float64, clipped.
 
         Raises:
-            LookupError: no layer normalises rewards.
+            LookupError: no wrapper normalises rewards.
         """
-        return np.asarray(through(self.layers, RewardNormalizer, rewards))
+        return np.asarray(through(self.chain, RewardNormalizer, rewards))
 
     def unnormalize_reward(self, rewards: Any) -> FloatArray:
         """Undo ``normalize_reward``, except for clipping.
@@ -488,10 +488,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             rewards: (n,) float64, or any numbers of any shape.
         """
-        return np.asarray(through(self.layers, RewardNormalizer, rewards, back=True))
+        return np.asarray(through(self.chain, RewardNormalizer, rewards, back=True))
 
     def normalizers(self) -> tuple[Any, ...]:
-        """The halves of this layer, if it is one that normalises."""
+        """The halves of this wrapper, if it is one that normalises."""
         return ()
 
     def health(self) -> Health:
@@ -533,7 +533,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             raise missing(self, name)
 
     def __del__(self) -> None:
-        """Do nothing: deleting a layer does not close what it wraps (Gymnasium 1.1 would close it here)."""
+        """Do nothing: deleting a wrapper does not close what it wraps (Gymnasium 1.1 would close it here)."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be copied or pickled: a copy would share the sub-environments, or have none."""

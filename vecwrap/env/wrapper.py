@@ -1,7 +1,8 @@
-"""Vector layers: a few hooks, and everything else is forwarded by name.
+"""Vector wrappers: a few hooks, and everything else is forwarded by name.
 
-A layer overrides ``on_actions``, ``on_observations`` or ``on_step``, which serve reset, masked reset, step and recv in
-every autoreset mode, because each of these yields a StepResult; per-sub-environment state is indexed by ``step.rows``.
+A wrapper overrides ``on_actions``, ``on_observations`` or ``on_step``, which serve reset, masked reset, step and recv
+in every autoreset mode, because each of these yields a StepResult; per-sub-environment state is indexed by
+``step.rows``.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ from vecwrap.rows.step_result import IntArray, StepResult
 
 __all__ = ["VecEnvWrapper"]
 
-# Called on the outermost layer only; inner layers are driven through the row protocol.
+# Called on the outermost wrapper only; inner wrappers are driven through the row protocol.
 _FACE = ("reset", "reset_async", "reset_wait", "step", "step_async", "step_wait", "send", "recv")
 _OF_GYMNASIUM = {"actions": "on_actions(actions, env_ids)", "observations": "on_observations(observations)"}
 _OF_GYMNASIUM["rewards"] = "on_step(step), which assigns step.rewards"
 
 
 class VecEnvWrapper(VecEnv):
-    """A layer around a vector environment.
+    """A wrapper around a vector environment.
 
     Args:
         env: what it wraps.
-        single_observation_space: the space of one observation, if this layer changes it; it is copied.
-        single_action_space: the space of one action, if this layer changes it; it is copied.
+        single_observation_space: the space of one observation, if this wrapper changes it; it is copied.
+        single_action_space: the space of one action, if this wrapper changes it; it is copied.
 
     Raises:
         TypeError: ``env`` is not a vecwrap environment.
 
-    A complete layer that counts the actions taken:
+    A complete wrapper that counts the actions taken:
 
     >>> class CountSteps(VecEnvWrapper):
     ...     def __init__(self, env):
@@ -81,13 +82,13 @@ class VecEnvWrapper(VecEnv):
     ...     def on_close(self):
     ...         print("closed after", self.turned, "actions")
     ...
-    ...     def layer_state(self):
+    ...     def wrapper_state(self):
     ...         return {"turned": self.turned}
     ...
-    ...     def load_layer_state(self, state):
+    ...     def load_wrapper_state(self, state):
     ...         self.turned = state["turned"]
     ...
-    ...     def layer_statistics(self):
+    ...     def wrapper_statistics(self):
     ...         return {"seen": self.seen}
     ...
     ...     def use_statistics(self, statistics):
@@ -105,13 +106,13 @@ class VecEnvWrapper(VecEnv):
     _on_close_called = True  # so that `close` does nothing if `__init__` failed
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Refuse a layer whose override would take effect only if it is the outermost."""
+        """Refuse a wrapper whose override would take effect only if it is the outermost."""
         super().__init_subclass__(**keywords)
         for name in _FACE:
             if getattr(cls, name) is not getattr(VecEnvWrapper, name):
                 raise TypeError(
-                    f"{cls.__name__}.{name}: expected a layer to override on_actions and on_step, which see every "
-                    f"reset, step and recv at any place in the chain; {name} is called on the outermost layer only"
+                    f"{cls.__name__}.{name}: expected a wrapper to override on_actions and on_step, which see every "
+                    f"reset, step and recv at any place in the chain; {name} is called on the outermost wrapper only"
                 )
         for name, ours in _OF_GYMNASIUM.items():
             if isfunction(vars(cls).get(name)):
@@ -157,7 +158,7 @@ class VecEnvWrapper(VecEnv):
             env_ids: (m,) int64, the sub-environment of each.
 
         Returns:
-            The actions for the layer below.
+            The actions for the wrapper below.
         """
         return actions
 
@@ -168,7 +169,7 @@ class VecEnvWrapper(VecEnv):
             observations: m rows, to be changed independently of each other; not to be written into.
 
         Returns:
-            m rows of the layer's space, in arrays of its dtype.
+            m rows of the wrapper's space, in arrays of its dtype.
         """
         return observations
 
@@ -183,30 +184,30 @@ class VecEnvWrapper(VecEnv):
             step.final_obs = self.on_observations(step.final_obs)
 
     def on_close(self) -> None:
-        """Close what this layer opened; called once, before what it wraps is closed, and never in a forked process."""
+        """Close what this wrapper opened; called once, before what it wraps, and never in a forked process."""
 
-    def layer_state(self) -> dict[str, Any]:
-        """Return everything that this layer needs to continue as if it had never stopped.
+    def wrapper_state(self) -> dict[str, Any]:
+        """Return everything that this wrapper needs to continue as if it had never stopped.
 
         Returns:
-            Arrays, numbers, strings, booleans, None, and lists and dicts of these; fresh copies. A layer without state
-            returns an empty dict.
+            Arrays, numbers, strings, booleans, None, and lists and dicts of these; fresh copies. A wrapper without
+            state returns an empty dict.
         """
         return {}
 
-    def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``layer_state`` returned.
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
+        """Restore the state that ``wrapper_state`` returned.
 
         Args:
-            state: that state; it must not be shared with this layer afterwards.
+            state: that state; it must not be shared with this wrapper afterwards.
         """
 
     def request_frames(self, env_ids: Sequence[int] | IntArray, opening: Sequence[int] | IntArray = ()) -> None:
-        """Request frames from the next actions or resets on, until this layer calls it again.
+        """Request frames from the next actions or resets on, until this wrapper calls it again.
 
         Frames are rendered in the sub-environment's process, before the autoreset, and arrive with the result in
-        ``StepResult.frames`` and ``final_frames``. For recorders; requests of several layers are merged. May be called
-        at any time; does not wait, and costs nothing if the request is unchanged.
+        ``StepResult.frames`` and ``final_frames``. For recorders; requests of several wrappers are merged. May be
+        called at any time; does not wait, and costs nothing if the request is unchanged.
 
         Args:
             env_ids: (k,) int64 or a list, sub-environments whose frames are needed with every result.
@@ -216,15 +217,15 @@ class VecEnvWrapper(VecEnv):
         always, at_first = rows.sources(pending.indices(env_ids)), rows.sources(pending.indices(opening))
         self.core.request_frames(self, always, at_first)
 
-    def layer_statistics(self) -> dict[str, RunningStatistics]:
-        """Return the running statistics of this layer by name; the objects themselves, not copies."""
+    def wrapper_statistics(self) -> dict[str, RunningStatistics]:
+        """Return the running statistics of this wrapper by name; the objects themselves, not copies."""
         return {}
 
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Use these objects instead of this layer's own.
+        """Use these objects instead of this wrapper's own.
 
         Args:
-            statistics: by the names of ``layer_statistics``; names and shapes have been checked.
+            statistics: by the names of ``wrapper_statistics``; names and shapes have been checked.
         """
 
     def _set_observation_space(self, single: spaces.Space[Any]) -> None:
@@ -233,8 +234,8 @@ class VecEnvWrapper(VecEnv):
     def _set_action_space(self, single: spaces.Space[Any]) -> None:
         self.face.has_actions(self, single)
 
-    def refuse_layer_state(self, state: dict[str, Any]) -> None:
-        """Raise CheckpointError if this layer cannot use a state; called on all layers before any is loaded."""
+    def refuse_wrapper_state(self, state: dict[str, Any]) -> None:
+        """Raise CheckpointError if this wrapper cannot use a state; called on all wrappers before any is loaded."""
 
     def _number_rows(self, rows: NumberedRows, num_envs: int) -> None:
         """Have rows of an own numbering, in place of those that it wraps; at the end of ``__init__``."""
@@ -259,26 +260,26 @@ class VecEnvWrapper(VecEnv):
     # -- forwarding ----------------------------------------------------------------------------------------------------
 
     def new_line(self) -> Line:
-        """The way of a whole step through this layer and those that it wraps."""
-        within: list[Any] = [layer for layer in self.layers[:-1] if layer is not self]
-        if not all(type(layer.rows) is HookRows for layer in (self, *within)):  # some number rows themselves
+        """The way of a whole step through this wrapper and those that it wraps."""
+        within: list[Any] = [wrapper for wrapper in self.chain[:-1] if wrapper is not self]
+        if not all(type(wrapper.rows) is HookRows for wrapper in (self, *within)):  # some number rows themselves
             return Line(0, None, (), (), (False, False))
-        downwards = [layer for layer in within if _changes_actions(layer)]
-        upwards = [layer for layer in reversed(within) if _changes_results(layer)]
+        downwards = [wrapper for wrapper in within if _changes_actions(wrapper)]
+        upwards = [wrapper for wrapper in reversed(within) if _changes_results(wrapper)]
         outermost = _changes_actions(self), _changes_results(self)
         return Line(self.num_envs, self.single_action_space, downwards, upwards, outermost)
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
-        """Close this layer, then what it wraps; may be called again."""
+        """Close this wrapper, then what it wraps; may be called again."""
         try:
-            self._close_layer()
+            self._close_wrapper()
         finally:
             self.env.close(timeout=timeout, terminate=terminate)
 
-    def _close_layer(self) -> None:
+    def _close_wrapper(self) -> None:
         """Call ``on_close`` once, never in a forked process; also at interpreter exit.
 
-        Layers with files also call this when they are garbage-collected.
+        Wrappers with files also call this when they are garbage-collected.
         """
         if not self._on_close_called and os.getpid() == self._owner:
             self._on_close_called = True  # even if the backend is closed already: it may have failed
@@ -287,15 +288,15 @@ class VecEnvWrapper(VecEnv):
                 interrupts.hold()  # nothing else would close what an interrupt leaves open here
                 self.on_close()
 
-    close_at_exit = _close_layer
+    close_at_exit = _close_wrapper
 
     def render(self, mode: None = None) -> Any:
-        """The rendering of the layer below."""
+        """The rendering of the wrapper below."""
         refuse_mode(mode)
         return self.env.render() if self._numbers_alike else super().render()
 
     def picture(self) -> NDArray[np.uint8]:
-        """Return the layer below's image of all sub-environments, (height, width, 3) uint8."""
+        """Return the wrapper below's image of all sub-environments, (height, width, 3) uint8."""
         return self.env.picture() if self._numbers_alike else super().picture()
 
     @property
@@ -312,9 +313,9 @@ class VecEnvWrapper(VecEnv):
         return self.core.books.closed
 
     @property
-    def layers(self) -> tuple[VecEnv, ...]:
-        """The vector layers from this one inwards, the backend last."""
-        return (self, *self.env.layers)
+    def chain(self) -> tuple[VecEnv, ...]:
+        """The vector wrappers from this one inwards, the backend last."""
+        return (self, *self.env.chain)
 
     @property
     def unwrapped(self) -> VecEnv:  # type: ignore[override]
@@ -366,14 +367,14 @@ class HookRows:
         return step
 
 
-def _overrides(layer: VecEnvWrapper, hook: str) -> bool:
-    return getattr(type(layer), hook) is not getattr(VecEnvWrapper, hook)
+def _overrides(wrapper: VecEnvWrapper, hook: str) -> bool:
+    return getattr(type(wrapper), hook) is not getattr(VecEnvWrapper, hook)
 
 
-def _changes_results(layer: VecEnvWrapper) -> bool:
-    return _overrides(layer, "on_step") or _overrides(layer, "on_observations")
+def _changes_results(wrapper: VecEnvWrapper) -> bool:
+    return _overrides(wrapper, "on_step") or _overrides(wrapper, "on_observations")
 
 
-def _changes_actions(layer: VecEnvWrapper) -> bool:
-    """Whether a layer changes actions, or takes those of another space, which must be checked."""
-    return _overrides(layer, "on_actions") or layer.single_action_space is not layer.env.single_action_space
+def _changes_actions(wrapper: VecEnvWrapper) -> bool:
+    """Whether a wrapper changes actions, or takes those of another space, which must be checked."""
+    return _overrides(wrapper, "on_actions") or wrapper.single_action_space is not wrapper.env.single_action_space

@@ -18,19 +18,19 @@ STEP_COSTS = {
     "gymnasium.envs.classic_control.": 8.0,
     "gymnasium.envs.toy_text.": 8.0,
 }
-LAYER_COST = 5.0  # of a layer around a sub-environment
+WRAPPER_COST = 5.0  # of a wrapper around a sub-environment
 HAND_OVER = 100.0  # what it costs to hand a vector step to other processes and to be woken by them
 
 
-def step_cost(entry_point: Any, num_layers: int) -> float | None:
-    """Return what a step of an environment costs with its layers, in microseconds; None if that is not known."""
+def step_cost(entry_point: Any, num_wrappers: int) -> float | None:
+    """Return what a step of an environment costs with its wrappers, in microseconds; None if that is not known."""
     known = of_module(STEP_COSTS, entry_point)
-    return None if known is None else known + num_layers * LAYER_COST
+    return None if known is None else known + num_wrappers * WRAPPER_COST
 
 
-def most_cost(specs: Sequence[EnvSpec | None], num_layers: int) -> float | None:
+def most_cost(specs: Sequence[EnvSpec | None], num_wrappers: int) -> float | None:
     """Return what a step of the dearest of these environments costs; None if one is not known."""
-    costs = [None if spec is None else step_cost(spec.entry_point, num_layers) for spec in specs]
+    costs = [None if spec is None else step_cost(spec.entry_point, num_wrappers) for spec in specs]
     known = [cost for cost in costs if cost is not None]
     return max(known) if len(known) == len(costs) else None
 

@@ -1,4 +1,4 @@
-"""Carries out a plan: starts the backend, puts the layers around it, and closes everything if that fails."""
+"""Carries out a plan: starts the backend, puts the wrappers around it, and closes everything if that fails."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from vecwrap.errors import Mistakes, PlanError, SpecError, brief
 from vecwrap.pipeline.changes import KEYS, refuse_unknown
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_folder, names_file
-from vecwrap.pipeline.layers import plan_layers, refuse_layers_of_sub_envs
 from vecwrap.pipeline.places import Place, Source, fail_where
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.run_folder import Run, read_run
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
-from vecwrap.pipeline.words import read_layers
+from vecwrap.pipeline.words import read_wrappers
+from vecwrap.pipeline.wrappers import plan_wrappers, refuse_wrappers_of_sub_envs
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.description import of_several_agents
 from vecwrap.sources.engine import Engine, refuse_other_mode
@@ -82,7 +82,7 @@ def build(
             JSON file, a line
             (``"CartPole-v1 n=4 | framestack:4"``), a dict, or a ``PipelineSpec``.
         n: how many sub-environments; None: one for each entry of a sequence, otherwise one per usable core.
-        wrappers: the layers, inner first: names with arguments (``"framestack:4"``), mappings
+        wrappers: the wrappers, inner first: names with arguments (``"framestack:4"``), mappings
             (``{"framestack": {"k": 4}}``), import paths (``"module:attr"``), classes, partials, callables.
         backend: ``"dummy"``, ``"threads"``, ``"subprocess"``, ``"shmem"``, ``"auto"`` (dummy for n=1, and where steps
             are known to cost less than handing them to other processes; else shmem), another backend's name or class,
@@ -94,7 +94,7 @@ def build(
         daemon: False: at interpreter exit, wait for workers that are still closing.
         parent_share: whether this process steps a share of the sub-environments during ``step_wait`` instead of only
             waiting. None: yes with shmem, if nothing requests isolation (``workers``, ``on_failure``, a time limit,
-            ``batch_size``) and the environment and its inner layers are Gymnasium's, ale-py's or vecwrap's. An
+            ``batch_size``) and the environment and its inner wrappers are Gymnasium's, ale-py's or vecwrap's. An
             environment that crashes or hangs there takes this process down with it.
         on_failure: ``"restart"``: a sub-environment that raises is recreated, as are those of a worker that dies or
             hangs; the episodes lost with them end truncated (docs/reliability.md).
@@ -131,7 +131,7 @@ def build(
 
     >>> env = build("CartPole-v1", n=2, wrappers=["time_limit:50", "framestack:4"], backend="dummy")
     >>> env
-    <VecEnv CartPole-v1, n=2, dummy, same_step, layers time_limit > framestack>
+    <VecEnv CartPole-v1, n=2, dummy, same_step, wrappers time_limit > framestack>
     >>> env.pipeline.wrappers[1].kwargs["padding"]
     'zero'
     >>> env.close()
@@ -238,12 +238,12 @@ def wrap(
     masked_resets: bool | None = None,
     seed: int | None = None,
 ) -> VecEnv:
-    """Put layers around an existing vector environment.
+    """Put wrappers around an existing vector environment.
 
     Args:
         vector_env: any ``gymnasium.vector.VectorEnv`` (CartPole's own, ale-py's ``AtariVectorEnv``, EnvPool's Gymnasium
             interface, Gymnasium's Sync and Async), which is closed with the result; or a vecwrap environment.
-        wrappers: layers of the vector, inner first, in any form that ``build`` takes.
+        wrappers: wrappers of the vector, inner first, in any form that ``build`` takes.
         autoreset: its autoreset mode, if its metadata does not declare it.
         masked_resets: whether it honours ``options["reset_mask"]``; None: refuse masked resets if that is unknown.
             Not for a vecwrap environment, which declares it.
@@ -253,9 +253,9 @@ def wrap(
         The environment: a ``gymnasium.vector.VectorEnv``, in the autoreset mode that the engine declares.
 
     Raises:
-        SpecError: a layer is unknown or its arguments do not fit.
+        SpecError: a wrapper is unknown or its arguments do not fit.
         PlanError: it is not a vector environment, its autoreset mode is unknown or differs from ``autoreset``, or a
-            layer belongs inside the sub-environments.
+            wrapper belongs inside the sub-environments.
 
     >>> import gymnasium
     >>> cartpoles = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
@@ -265,8 +265,8 @@ def wrap(
     >>> env.close()
     """
     with brief:
-        _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
-        refuse_layers_of_sub_envs(layers)
+        _, wrappers = plan_wrappers(read_wrappers(wrappers, Source(steps=("wrappers",))))
+        refuse_wrappers_of_sub_envs(wrappers)
     env = vector_env
     if any(kind.__module__.startswith("stable_baselines3.") for kind in type(env).__mro__):
         raise PlanError(
@@ -284,8 +284,8 @@ def wrap(
         )
         raise PlanError(f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; {remedy}")
     with brief:
-        for layer in layers:
-            env = layer.around_vector(env)
+        for wrapper in wrappers:
+            env = wrapper.around_vector(env)
     wrapped: VecEnv = env
     return wrapped
 
@@ -308,14 +308,14 @@ def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEn
     env = checked.start()
     try:
         made = [env]
-        for layer in checked.layers:
-            if layer.runs_in == "parent":
-                env = layer.around_vector(env)
+        for wrapper in checked.wrappers:
+            if wrapper.runs_in == "parent":
+                env = wrapper.around_vector(env)
                 made.append(env)
         shown = checked.of_made(made)
         if checked.pipeline.render_mode == "human":
             env = Viewer(env)
-        for part in env.layers:
+        for part in env.chain:
             part.pipeline, part.plan = checked.pipeline, shown
             if hasattr(part, "on_pipeline"):
                 part.on_pipeline(checked.pipeline)
@@ -334,12 +334,12 @@ def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEn
 
 def _refuse_nothing_learnt(env: VecEnv, pipeline: PipelineSpec) -> None:
     """Refuse frozen statistics that never saw data: the agent would get inputs unlike those it learnt from."""
-    for layer in env.layers:
-        if isinstance(layer, VecEnvWrapper) and layer.layer_statistics():
+    for wrapper in env.chain:
+        if isinstance(wrapper, VecEnvWrapper) and wrapper.wrapper_statistics():
             raise PlanError(
-                f"{pipeline.where('stats')}: expected statistics for {type(layer).__name__}, which are frozen here: "
+                f"{pipeline.where('stats')}: expected statistics for {type(wrapper).__name__}, which are frozen here: "
                 "pass stats= with the training environment or a file written by its save, or set stats: FILE in the "
-                "pipeline. If there are none, leave the layer out (eval: {wrappers: [...]}), or let it learn "
+                "pipeline. If there are none, leave the wrapper out (eval: {wrappers: [...]}), or let it learn "
                 "(training: true)."
             )
 

@@ -1,7 +1,7 @@
 """The keys of a pipeline: how their values are read, changed and written; and how one file is written over another.
 
 The section ``eval`` has the same keys, for what differs in an evaluation. It is kept as pending changes: a list of
-layers replaces the pipeline's, a mapping changes the layers it names.
+wrappers replaces the pipeline's, a mapping changes the wrappers it names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from vecwrap.pipeline.values import (
     plain,
     shown,
 )
-from vecwrap.pipeline.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, LayerSpec, read_arguments, read_layers
+from vecwrap.pipeline.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, WrapperSpec, read_arguments, read_wrappers
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.description import of_several_agents
 from vecwrap.wrappers.presets import Preset
@@ -82,7 +82,7 @@ def other_word(name: str) -> str:
 def _made_by(given: Any) -> str:
     """What to give instead of an existing environment, or of an id among callables."""
     if isinstance(given, gymnasium.vector.VectorEnv):
-        return ". vecwrap.wrap puts layers around a vector environment"
+        return ". vecwrap.wrap puts wrappers around a vector environment"
     if isinstance(given, gymnasium.Env):
         return ". Each sub-environment is created anew, so pass a callable that makes one: lambda: gymnasium.make(...)"
     return f". {remedy}" if (remedy := of_several_agents(given)) else ""
@@ -196,12 +196,12 @@ def _change_backend(old: Any, changes: Mapping[Any, Any], source: Source) -> Bac
     return BackendSpec(old.target, merged(old.options, parsed.options))
 
 
-def _change_layers(old: Any, changes: Mapping[Any, Any], source: Source) -> tuple[LayerSpec, ...]:
-    return change_layers(old or (), changes, source)
+def _change_wrappers(old: Any, changes: Mapping[Any, Any], source: Source) -> tuple[WrapperSpec, ...]:
+    return change_wrappers(old or (), changes, source)
 
 
-def _write_layers(layers: Sequence[LayerSpec]) -> list[Any]:
-    return [layer.to_data() for layer in layers]
+def _write_wrappers(wrappers: Sequence[WrapperSpec]) -> list[Any]:
+    return [wrapper.to_data() for wrapper in wrappers]
 
 
 # -- the section eval -------------------------------------------------------------------------------------------------
@@ -246,9 +246,9 @@ def _waiting(key: Key, whole: str = "") -> Key:
     return Key(read, change, lambda value: plain(value, "eval") if isinstance(value, Mapping) else key.write(value))
 
 
-def _read_layers_of_eval(value: Any, source: Source) -> Any:
-    """An empty list means no layers at all; null means not given."""
-    return Settings() if value is None else read_layers(value, source)
+def _read_wrappers_of_eval(value: Any, source: Source) -> Any:
+    """An empty list means no wrappers at all; null means not given."""
+    return Settings() if value is None else read_wrappers(value, source)
 
 
 _PLAIN_KEYS = {
@@ -269,14 +269,14 @@ KEYS: dict[str, Key] = {
     **_PLAIN_KEYS,
     "backend": Key(BackendSpec.parse, _change_backend, BackendSpec.to_data),
     "env_kwargs": Key(_read_env_kwargs, _change_env_kwargs, _write_env_kwargs),
-    "wrappers": Key(read_layers, _change_layers, _write_layers),
+    "wrappers": Key(read_wrappers, _change_wrappers, _write_wrappers),
     "eval": Key(_read_eval, _change_eval, _write_eval),
 }
 EVAL_KEYS: dict[str, Key] = {
     **_PLAIN_KEYS,
     "backend": _waiting(KEYS["backend"], whole="name"),
     "env_kwargs": Key(_or_none(_read_env_kwargs), _change_env_kwargs, _write_env_kwargs),
-    "wrappers": _waiting(Key(_read_layers_of_eval, _change_layers, _write_layers)),
+    "wrappers": _waiting(Key(_read_wrappers_of_eval, _change_wrappers, _write_wrappers)),
 }
 _OTHER_WORDS = {
     **dict.fromkeys(
@@ -284,16 +284,16 @@ _OTHER_WORDS = {
         "The number of sub-environments is called n",
     ),
     **dict.fromkeys(("vec_env_cls", "vectorization_mode"), "How the sub-environments run is called backend"),
-    "monitor_dir": "Scores are written by a layer: wrappers: [{monitor: {dir: ...}}]",
+    "monitor_dir": "Scores are written by a wrapper: wrappers: [{monitor: {dir: ...}}]",
     **dict.fromkeys(("id", "env_id", "environment", "env_name"), "The environment is called env"),
-    **dict.fromkeys(("layers", "pipeline", "chain"), "The layers are called wrappers"),
+    **dict.fromkeys(("wrappers", "pipeline", "chain"), "The wrappers are called wrappers"),
     **{
         option: f"It is an option of the backend: backend.{option}=... in a line, backend: {{{option}: ...}} in a file"
         for option in BACKEND_OPTIONS
     },
     **dict.fromkeys(("base", "extend", "defaults", "include"), "The file that this one builds upon is called extends"),
     "extends": "A pipeline file builds upon another one, and says so at its top",
-    **dict.fromkeys(("add", "drop"), "An evaluation with other layers lists them all in eval.wrappers"),
+    **dict.fromkeys(("add", "drop"), "An evaluation with other wrappers lists them all in eval.wrappers"),
     **dict.fromkeys(("evaluation", "test"), "What differs in an evaluation is called eval"),
     "<<": "YAML 1.2 has no merge keys; a file builds upon another one with extends",
     "apply_api_compatibility": "Gymnasium no longer has it; docs/migrating.md wraps the old Gym API",
@@ -303,33 +303,35 @@ _OTHER_WORDS = {
 }
 
 
-# -- changes to single layers of a list -------------------------------------------------------------------------------
+# -- changes to single wrappers of a list ------------------------------------------------------------------------------
 
 
-def change_layers(layers: Sequence[LayerSpec], changes: Mapping[Any, Any], source: Source) -> tuple[LayerSpec, ...]:
-    """Return the layers with other arguments; what is not named stays."""
-    changed = list(layers)
+def change_wrappers(
+    wrappers: Sequence[WrapperSpec], changes: Mapping[Any, Any], source: Source
+) -> tuple[WrapperSpec, ...]:
+    """Return the wrappers with other arguments; what is not named stays."""
+    changed = list(wrappers)
     for step, change in changes.items():
-        index = find_layer(layers, step, source)
+        index = find_wrapper(wrappers, step, source)
         changed[index] = _changed(changed[index], step, change, source.at(step))
     return tuple(changed)
 
 
-def find_layer(layers: Sequence[LayerSpec], step: Any, source: Source) -> int:
-    """Return the number of the layer that a name or number refers to."""
-    names = [layer.name for layer in layers]
+def find_wrapper(wrappers: Sequence[WrapperSpec], step: Any, source: Source) -> int:
+    """Return the number of the wrapper that a name or number refers to."""
+    names = [wrapper.name for wrapper in wrappers]
     if _is_number(step):
-        if int(step) >= len(layers):
-            fail(source.at(step), f"there are {len(layers)} layers, numbered from 0.{_all(names)}")
+        if int(step) >= len(wrappers):
+            fail(source.at(step), f"there are {len(wrappers)} wrappers, numbered from 0.{_all(names)}")
         return int(step)
     if not isinstance(step, str):
-        fail(source, f"expected the name or number of a layer, got {shown(step)}")
+        fail(source, f"expected the name or number of a wrapper, got {shown(step)}")
     found = [index for index, name in enumerate(names) if step in (name, name.rpartition(":")[2])]
     if not found:
-        fail(source.at(step), f"there is no such layer.{did_you_mean(step, names) or _all(names)}")
+        fail(source.at(step), f"there is no such wrapper.{did_you_mean(step, names) or _all(names)}")
     if len(found) > 1:
         numbers = " or ".join(f"{source.at(str(index)).label()}" for index in found)
-        fail(source.at(step), f"there are {len(found)} layers of this name. Say which by its number: {numbers}")
+        fail(source.at(step), f"there are {len(found)} wrappers of this name. Say which by its number: {numbers}")
     return found[0]
 
 
@@ -343,52 +345,52 @@ def _all(names: Sequence[str]) -> str:
     return f" They are {', '.join(names)}, inner first." if names else " There are none."
 
 
-def _changed(layer: LayerSpec, step: Any, change: Any, source: Source) -> LayerSpec:
+def _changed(wrapper: WrapperSpec, step: Any, change: Any, source: Source) -> WrapperSpec:
     if isinstance(change, Mapping):
         for name, value in change.items():
-            layer = with_argument(layer, name, value, source)
-        return layer
+            wrapper = with_argument(wrapper, name, value, source)
+        return wrapper
     whole = change.value if isinstance(change, Whole) else change
     if _is_number(step):
-        return LayerSpec.parse(whole, source)
-    args, kwargs = read_arguments(whole, f'{source} "{layer.name}"')
-    replaced = Source(steps=layer.source.steps, otherwise=source.place)  # its old places no longer apply
-    return dataclasses.replace(layer, args=args, kwargs=kwargs, source=replaced)
+        return WrapperSpec.parse(whole, source)
+    args, kwargs = read_arguments(whole, f'{source} "{wrapper.name}"')
+    replaced = Source(steps=wrapper.source.steps, otherwise=source.place)  # its old places no longer apply
+    return dataclasses.replace(wrapper, args=args, kwargs=kwargs, source=replaced)
 
 
-def with_argument(layer: LayerSpec, name: Any, change: Any, source: Source) -> LayerSpec:
-    """Return a layer with another argument."""
+def with_argument(wrapper: WrapperSpec, name: Any, change: Any, source: Source) -> WrapperSpec:
+    """Return a wrapper with another argument."""
     if name == POSITIONAL:
         args, kwargs = read_arguments({POSITIONAL: merged(None, change)}, str(source))
-        layer = _placed(dataclasses.replace(layer, args=args), (POSITIONAL,), source.at(POSITIONAL))
-        names = _names(layer) if args else []
+        wrapper = _placed(dataclasses.replace(wrapper, args=args), (POSITIONAL,), source.at(POSITIONAL))
+        names = _names(wrapper) if args else []
         for i in range(len(args)):
             for steps in ((i,), (POSITIONAL, i), *((called,) for called in names[i : i + 1])):
-                layer = _placed(layer, steps, source.at(POSITIONAL, i))
-        return layer
+                wrapper = _placed(wrapper, steps, source.at(POSITIONAL, i))
+        return wrapper
     if not isinstance(name, str) or not name.isidentifier():
         fail(source, f"expected the name of an argument, got {shown(name)}")
-    names = _names(layer)[: len(layer.args)] if layer.args and name not in layer.kwargs else []
+    names = _names(wrapper)[: len(wrapper.args)] if wrapper.args and name not in wrapper.kwargs else []
     if name not in names:
-        kwargs = {**layer.kwargs, name: merged(layer.kwargs.get(name), change)}
-        return _placed(dataclasses.replace(layer, kwargs=kwargs), (name,), source.at(name))
+        kwargs = {**wrapper.kwargs, name: merged(wrapper.kwargs.get(name), change)}
+        return _placed(dataclasses.replace(wrapper, kwargs=kwargs), (name,), source.at(name))
     position = names.index(name)
-    args = (*layer.args[:position], merged(layer.args[position], change), *layer.args[position + 1 :])
-    layer = _placed(dataclasses.replace(layer, args=args), (name,), source.at(name))
-    return _placed(_placed(layer, (position,), source.at(name)), (POSITIONAL, position), source.at(name))
+    args = (*wrapper.args[:position], merged(wrapper.args[position], change), *wrapper.args[position + 1 :])
+    wrapper = _placed(dataclasses.replace(wrapper, args=args), (name,), source.at(name))
+    return _placed(_placed(wrapper, (position,), source.at(name)), (POSITIONAL, position), source.at(name))
 
 
-def _names(layer: LayerSpec) -> list[str]:
+def _names(wrapper: WrapperSpec) -> list[str]:
     """The parameters that may be given by position, in order."""
-    target = registry.wrappers.find(layer.target, layer.where)
+    target = registry.wrappers.find(wrapper.target, wrapper.where)
     parameters = Signature.of(target, skip=0 if isinstance(target, Preset) else 1).parameters
     return [parameter.name for parameter in parameters if parameter.by_position]
 
 
-def _placed(layer: LayerSpec, steps: tuple[str | int, ...], source: Source) -> LayerSpec:
+def _placed(wrapper: WrapperSpec, steps: tuple[str | int, ...], source: Source) -> WrapperSpec:
     """Note where an argument was written."""
-    within = (*layer.source.steps, layer.name, *steps)
-    return dataclasses.replace(layer, source=layer.source.with_place(within, source.place))
+    within = (*wrapper.source.steps, wrapper.name, *steps)
+    return dataclasses.replace(wrapper, source=wrapper.source.with_place(within, source.place))
 
 
 # -- a pipeline under construction ------------------------------------------------------------------------------------
@@ -404,8 +406,8 @@ class Draft:
     def write_over(self, data: Mapping[Any, Any], source: Source) -> None:
         """Apply the contents of a file over the settings so far.
 
-        Mappings are merged key by key; a list replaces the previous one. Layers given as a mapping change the existing
-        ones; a backend given as a mapping without a name changes the options of the existing one.
+        Mappings are merged key by key; a list replaces the previous one. Wrappers given as a mapping change the
+        existing ones; a backend given as a mapping without a name changes the options of the existing one.
         """
         mistakes = Mistakes()
         for key, value in data.items():
@@ -431,9 +433,9 @@ class Draft:
         self._take(first, written, source.at(first))
 
     def _steps_of(self, key: str) -> list[str]:
-        """Split a key at its dots, except those in a layer's import path."""
+        """Split a key at its dots, except those in a wrapper's import path."""
         first, _, rest = key.partition(".")
-        paths = [layer.name for layer in self.settings.get("wrappers") or () if ":" in layer.name]
+        paths = [wrapper.name for wrapper in self.settings.get("wrappers") or () if ":" in wrapper.name]
         for path in sorted(paths, key=len, reverse=True):
             if first == "wrappers" and f"{rest}.".startswith(f"{path}."):
                 return [first, path, *filter(None, rest[len(path) + 1 :].split("."))]

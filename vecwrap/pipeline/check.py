@@ -15,23 +15,23 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
 from vecwrap.pipeline.build import read
 from vecwrap.pipeline.evaluation import in_mode
-from vecwrap.pipeline.layers import PlannedLayer, plan_layers
 from vecwrap.pipeline.plan import Plan, plan, plan_around, plan_backend
 from vecwrap.pipeline.rules import RULES, Fault, Severity
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.words import LayerSpec
+from vecwrap.pipeline.words import WrapperSpec
+from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
 
 # What ``build`` refuses, by the stage at which it does, each with its section of docs/checks.md.
 REFUSALS = {
     "unreadable": """A pipeline that cannot be read: invalid YAML, an unknown key, a value of the wrong kind.
 
-    All such mistakes are reported, and what is wrong with single layers; the rest is not checked, because there is no
+    All such mistakes are reported, and what is wrong with single wrappers; the rest is not checked, because there is no
     pipeline yet.
     """,
-    "refused": """An unknown name, an argument that does not fit, a layer that refuses what it wraps, a wrong order.
+    "refused": """An unknown name, an argument that does not fit, a wrapper that refuses what it wraps, a wrong order.
 
-    The reason gives what was expected, what was found, and what to do. If a layer refuses what it wraps, nothing is
-    reported about the layers outside it, because their spaces are not the intended ones. A ``stats`` file must exist
+    The reason gives what was expected, what was found, and what to do. If a wrapper refuses what it wraps, nothing is
+    reported about the wrappers outside it, because their spaces are not the intended ones. A ``stats`` file must exist
     for the training; that of an evaluation may not exist yet. Whether an evaluation has statistics at all is not
     checked, because they are usually passed to ``build``.
     """,
@@ -50,7 +50,7 @@ OF_STREAMS: dict[str, tuple[Severity, str]] = {
 
     Found by ``--twice``, which plays the pipeline four times: in this process; after a second reset of the same
     environment; with a second environment in this process; and in worker processes, which are fresh interpreters. The
-    first difference is reported, with the runs that have it, and the layer without which all runs agree. Which runs
+    first difference is reported, with the runs that have it, and the wrapper without which all runs agree. Which runs
     differ says where to look: a difference after the second reset alone is state that the reset leaves as it was; one
     in worker processes alone is often the order of a set, or state that sub-environments in one process share.
     """,
@@ -78,7 +78,7 @@ class Finding:
         file: the file, as its name was given; ``""`` if it is not in a file.
         line: the line in the file, counted from 1; None if there is none.
         place: ``'wrappers[1] "framestack"'``, a key of the pipeline, or ``""``.
-        layer: the layer's name, or ``""``.
+        wrapper: the wrapper's name, or ``""``.
         reason: what is wrong.
         fix: what to do; ``""`` if the reason includes it.
 
@@ -94,7 +94,7 @@ class Finding:
     file: str
     line: int | None
     place: str
-    layer: str
+    wrapper: str
     reason: str
     fix: str = ""
 
@@ -132,7 +132,7 @@ def check(
 
     Args:
         pipeline: whatever ``build`` takes: an id, a file, a line, a dict, callables, a ``PipelineSpec``; or an
-            environment that it built. Or an engine as for ``wrap``, with the layers in ``wrappers=``; it is only
+            environment that it built. Or an engine as for ``wrap``, with the wrappers in ``wrappers=``; it is only
             inspected.
         mode: ``"eval"`` for the pipeline's evaluation, as ``load``.
         strict: also apply the rules of ``vecwrap check --strict``, such as for a missing seed.
@@ -179,22 +179,22 @@ def refuse_unknown(ignore: Collection[str]) -> None:
 
 
 def not_read(error: VecwrapError, pipeline: str) -> tuple[Finding, ...]:
-    """Report an error raised before there was a pipeline; a PlanError is about a layer of the evaluation."""
+    """Report an error raised before there was a pipeline; a PlanError is about a wrapper of the evaluation."""
     kind = "refused" if isinstance(error, PlanError) else "unreadable"
     found = [
         _refusal(kind, each, pipeline if str(each).startswith(f"{pipeline}:") else "")
         for each in error.mistakes or (error,)
     ]
-    return (*found, *_refused_layers(error.layers, "")[1])
+    return (*found, *_refused_wrappers(error.wrappers, "")[1])
 
 
-def _refused_layers(words: Iterable[LayerSpec], file: str) -> tuple[list[LayerSpec], list[Finding]]:
-    """Plan each layer alone; return the good ones, and what is wrong with the others."""
-    good: list[LayerSpec] = []
+def _refused_wrappers(words: Iterable[WrapperSpec], file: str) -> tuple[list[WrapperSpec], list[Finding]]:
+    """Plan each wrapper alone; return the good ones, and what is wrong with the others."""
+    good: list[WrapperSpec] = []
     findings: list[Finding] = []
     for word in words:
         try:
-            plan_layers((word,))
+            plan_wrappers((word,))
             good.append(word)
         except (SpecError, PlanError) as error:
             findings += [_refusal("refused", each, file, [word]) for each in error.mistakes or (error,)]
@@ -209,12 +209,12 @@ def _pipeline_of(env: VecEnv) -> PipelineSpec:
 
 
 def _findings(spec: PipelineSpec, engine: Any, strict: bool) -> Sequence[Finding]:
-    """Plan each layer alone, all together, then with spaces, as far as possible; then apply the rules."""
-    good, findings = _refused_layers(spec.wrappers, spec.source.file)
+    """Plan each wrapper alone, all together, then with spaces, as far as possible; then apply the rules."""
+    good, findings = _refused_wrappers(spec.wrappers, spec.source.file)
     try:
         good_spec = dataclasses.replace(spec, wrappers=tuple(good))
         if findings:
-            good_spec = dataclasses.replace(good_spec, eval={})  # it may refer to the layers that are left out
+            good_spec = dataclasses.replace(good_spec, eval={})  # it may refer to the wrappers that are left out
         planned = plan(good_spec) if engine is None else plan_around(engine, good_spec)
     except (SpecError, PlanError) as error:
         errors = {str(error): error}
@@ -223,7 +223,7 @@ def _findings(spec: PipelineSpec, engine: Any, strict: bool) -> Sequence[Finding
         except (SpecError, PlanError) as other:
             errors[str(other)] = other
         return [*findings, *(_refusal("refused", each, spec.source.file, good) for each in errors.values())]
-    if not findings:  # otherwise a layer is missing, and spaces would not be the intended ones
+    if not findings:  # otherwise a wrapper is missing, and spaces would not be the intended ones
         try:
             planned = planned.with_refusals()
         except VecwrapError as error:
@@ -244,9 +244,9 @@ def _unread_statistics(planned: Plan) -> Iterator[Finding]:
 
 
 def _findings_in(planned: Plan, strict: bool) -> Iterator[Finding]:
-    """The rules' findings, and a layer's refusals that no rule explains.
+    """The rules' findings, and a wrapper's refusals that no rule explains.
 
-    Nothing is reported about layers outside such a layer, because its resulting spaces are unknown.
+    Nothing is reported about wrappers outside such a wrapper, because its resulting spaces are unknown.
     """
     asked = {name: rule for name, rule in RULES.items() if strict or not rule.strict}
     found = [
@@ -256,33 +256,37 @@ def _findings_in(planned: Plan, strict: bool) -> Iterator[Finding]:
     ]
     explained = {id(fault.place) for fault, finding in found if finding.severity == "error"}
     silent: set[int] = set()
-    for layer, stage in zip(planned.layers, (planned.stages or ())[1:], strict=False):
+    for wrapper, stage in zip(planned.wrappers, (planned.stages or ())[1:], strict=False):
         if silent:
-            silent.add(id(layer))
-        elif stage is not None and stage.refusal is not None and id(layer) not in explained:
-            silent.add(id(layer))
-            yield _refusal("refused", stage.refusal, planned.written.source.file, [layer])
+            silent.add(id(wrapper))
+        elif stage is not None and stage.refusal is not None and id(wrapper) not in explained:
+            silent.add(id(wrapper))
+            yield _refusal("refused", stage.refusal, planned.written.source.file, [wrapper])
     yield from (finding for fault, finding in found if id(fault.place) not in silent)
 
 
 def finding_at(name: str, severity: Severity, fault: Fault, planned: Plan) -> Finding:
     """Return a fault as a finding, with the place where the pipeline writes it."""
-    if isinstance(fault.place, PlannedLayer):
-        source, layer = fault.place.spec.source.place, fault.place.spec.name
-        return Finding(name, severity, source.file, source.line, _written(fault.place), layer, fault.reason, fault.fix)
+    if isinstance(fault.place, PlannedWrapper):
+        source, wrapper = fault.place.spec.source.place, fault.place.spec.name
+        return Finding(
+            name, severity, source.file, source.line, _written(fault.place), wrapper, fault.reason, fault.fix
+        )
     source = planned.written.source.at(*fault.place.split(".")).place
     file = source.file or planned.written.source.file
     return Finding(name, severity, file, source.line, fault.place, "", fault.reason, fault.fix)
 
 
-def _written(layer: LayerSpec | PlannedLayer) -> str:
-    """``'wrappers[1] "framestack"'``: a layer's place within its file."""
-    source = layer.source if isinstance(layer, LayerSpec) else layer.spec.source
-    return layer.where.removeprefix(source.prefix())
+def _written(wrapper: WrapperSpec | PlannedWrapper) -> str:
+    """``'wrappers[1] "framestack"'``: a wrapper's place within its file."""
+    source = wrapper.source if isinstance(wrapper, WrapperSpec) else wrapper.spec.source
+    return wrapper.where.removeprefix(source.prefix())
 
 
-def _refusal(id: str, error: VecwrapError, file: str, about: Iterable[LayerSpec | PlannedLayer | str] = ()) -> Finding:
-    """Split an error's text: ``FILE:LINE: wrappers[1] "framestack": what is wrong``; it may be about a layer."""
+def _refusal(
+    id: str, error: VecwrapError, file: str, about: Iterable[WrapperSpec | PlannedWrapper | str] = ()
+) -> Finding:
+    """Split an error's text: ``FILE:LINE: wrappers[1] "framestack": what is wrong``; it may be about a wrapper."""
     text, line = str(error), None
     places = (place if isinstance(place, str) else _written(place) for place in about)
     place = next((place for place in places if place in text), "")
@@ -294,11 +298,11 @@ def _refusal(id: str, error: VecwrapError, file: str, about: Iterable[LayerSpec 
     if found is not None:
         file, text = found[1] or "", text[found.end() :].lstrip(":, ")
         line = int(found[2]) if found[2] else None
-    layer = place.partition('"')[2].rstrip('"')
-    return Finding(id, "error", file, line, place, layer, text)
+    wrapper = place.partition('"')[2].rstrip('"')
+    return Finding(id, "error", file, line, place, wrapper, text)
 
 
 def _order(finding: Finding) -> tuple[list[int], bool]:
-    """The pipeline's keys first, then layer by layer; for one layer, errors first."""
+    """The pipeline's keys first, then wrapper by wrapper; for one wrapper, errors first."""
     numbers = re.findall(r"\[(\d+)\]", finding.place.partition(" ")[0])
     return [int(number) for number in numbers], finding.severity == "warning"

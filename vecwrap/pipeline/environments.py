@@ -128,7 +128,7 @@ class MakeEngine:
 
 @dataclass(frozen=True)
 class WrapSubEnv:
-    """A sub-environment layer with its arguments: takes an environment, returns the wrapped one."""
+    """A sub-environment wrapper with its arguments: takes an environment, returns the wrapped one."""
 
     target: Callable[..., Any]
     args: tuple[Any, ...] = ()
@@ -156,7 +156,7 @@ class WrapSubEnv:
 
 
 def refusal(where: str, error: BaseException) -> PlanError:
-    """Return what a layer raised as a PlanError with its place; the layer's name is not repeated."""
+    """Return what a wrapper raised as a PlanError with its place; the wrapper's name is not repeated."""
     if isinstance(error, VecwrapError):
         name = where.rpartition('"')[0].rpartition('"')[2]
         return PlanError(f"{where}: {str(error).removeprefix(f'{name}: ')}")
@@ -194,7 +194,7 @@ class Environment:
         return names_of(self.target if isinstance(self.target, tuple) else (self.target,))
 
     def effective_spec(self) -> EnvSpec | None:
-        """The registration with the pipeline's ``env_kwargs`` merged into its own, for layers that look at them."""
+        """The registration with the pipeline's ``env_kwargs`` merged into its own, for wrappers that look at them."""
         if self.env_spec is None:
             return None
         (make,) = self.factories

@@ -1,4 +1,4 @@
-"""The evaluation of a pipeline: the same, except for its section ``eval`` and for changes that layers request."""
+"""The evaluation of a pipeline: the same, except for its section ``eval`` and for changes that wrappers request."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from vecwrap.errors import SpecError, did_you_mean
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.changes import KEYS, change_layers, find_layer, with_argument
-from vecwrap.pipeline.layers import plan_layers
+from vecwrap.pipeline.changes import KEYS, change_wrappers, find_wrapper, with_argument
 from vecwrap.pipeline.places import Place, Source
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec, from_draft, overridden, to_draft
 from vecwrap.pipeline.values import Settings, canonical, shown
-from vecwrap.pipeline.words import LayerSpec
+from vecwrap.pipeline.words import WrapperSpec
+from vecwrap.pipeline.wrappers import plan_wrappers
 from vecwrap.wrappers.presets import Preset
 
 MODES = ("train", "eval")
@@ -39,17 +39,18 @@ def in_mode(
 def evaluation(spec: PipelineSpec) -> PipelineSpec:
     """Return the pipeline that the section ``eval`` describes; it has no such section itself.
 
-    Statistics are frozen unless the section sets ``training: true``. Layers that differ in an evaluation define how
-    (``in_evaluation``): ``atari`` plays whole games with raw rewards, and layers that write files use their own folder.
+    Statistics are frozen unless the section sets ``training: true``. Wrappers that differ in an evaluation define how
+    (``in_evaluation``): ``atari`` plays whole games with raw rewards, and wrappers that write files use their own
+    folder.
     """
     section, source = dict(spec.eval), spec.source.at("eval")
-    words = _layers(spec.wrappers, section.pop("wrappers", {}), source.at("wrappers"))
-    layers = tuple(part for word in words for part in _parts_in_evaluation(word))
+    words = _wrappers(spec.wrappers, section.pop("wrappers", {}), source.at("wrappers"))
+    wrappers = tuple(part for word in words for part in _parts_in_evaluation(word))
     if section.get("training") is None:
         section["training"] = False
     draft = to_draft(spec)
     draft.write_over(section, source)
-    draft.settings |= {"wrappers": layers, "eval": Settings()}
+    draft.settings |= {"wrappers": wrappers, "eval": Settings()}
     return from_draft(draft)
 
 
@@ -64,37 +65,37 @@ def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str
     return Settings(section)
 
 
-def _layers(layers: Sequence[LayerSpec], written: Any, source: Source) -> tuple[LayerSpec, ...]:
-    """The section's own list of layers if there is one, else the pipeline's with the section's changes."""
+def _wrappers(wrappers: Sequence[WrapperSpec], written: Any, source: Source) -> tuple[WrapperSpec, ...]:
+    """The section's own list of wrappers if there is one, else the pipeline's with the section's changes."""
     if not isinstance(written, Mapping):
-        return tuple(_in_evaluation(layer, of_training=False) for layer in written)
-    changed = tuple(_in_evaluation(layer, of_training=True) for layer in layers)
+        return tuple(_in_evaluation(wrapper, of_training=False) for wrapper in written)
+    changed = tuple(_in_evaluation(wrapper, of_training=True) for wrapper in wrappers)
     for step, change in written.items():
-        changed = change_layers(changed, {step: change}, source)
-        if not isinstance(change, Mapping):  # the whole layer was written for the evaluation
-            index = find_layer(changed, step, source)
+        changed = change_wrappers(changed, {step: change}, source)
+        if not isinstance(change, Mapping):  # the whole wrapper was written for the evaluation
+            index = find_wrapper(changed, step, source)
             changed = (*changed[:index], _in_evaluation(changed[index], of_training=False), *changed[index + 1 :])
     return changed
 
 
-def _in_evaluation(layer: LayerSpec, *, of_training: bool) -> LayerSpec:
-    """Apply a layer's changes for an evaluation; arguments written for the evaluation are kept."""
-    target = registry.wrappers.find(layer.target, layer.where)
+def _in_evaluation(wrapper: WrapperSpec, *, of_training: bool) -> WrapperSpec:
+    """Apply a wrapper's changes for an evaluation; arguments written for the evaluation are kept."""
+    target = registry.wrappers.find(wrapper.target, wrapper.where)
     if not hasattr(target, "in_evaluation"):
-        return layer
-    bound = Signature.of(target).bind(layer.args, layer.kwargs, layer.where, layer.where_argument)
+        return wrapper
+    bound = Signature.of(target).bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
     for name, value in target.in_evaluation(**{**bound.defaults, **bound.kwargs}).items():
         given = name in bound.kwargs
         if of_training or not given:
-            place = layer.source.at(layer.name, name).place if given else Place()
-            layer = with_argument(layer, name, value, Source(otherwise=place))
-    return layer
+            place = wrapper.source.at(wrapper.name, name).place if given else Place()
+            wrapper = with_argument(wrapper, name, value, Source(otherwise=place))
+    return wrapper
 
 
-def _parts_in_evaluation(word: LayerSpec) -> tuple[LayerSpec, ...]:
-    """Replace a preset by its layers if one of them differs in an evaluation."""
+def _parts_in_evaluation(word: WrapperSpec) -> tuple[WrapperSpec, ...]:
+    """Replace a preset by its wrappers if one of them differs in an evaluation."""
     if not isinstance(registry.wrappers.find(word.target, word.where), Preset):
         return (word,)
-    parts = tuple(layer.spec for layer in plan_layers([word])[1])
+    parts = tuple(wrapper.spec for wrapper in plan_wrappers([word])[1])
     asked = tuple(_in_evaluation(part, of_training=True) for part in parts)
     return (word,) if asked == parts else asked

@@ -1,8 +1,8 @@
-"""What a plan shows: the spaces after each layer, and everything else, as text or data.
+"""What a plan shows: the spaces after each wrapper, and everything else, as text or data.
 
 The spaces are determined with one sub-environment before n of them are started. It is made where the backend would make
-it, with the layers that run there; those of the vector are then put around a backend that has n rows but only that one
-sub-environment.
+it, with the wrappers that run there; those of the vector are then put around a backend that has n rows but only that
+one sub-environment.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError
 from vecwrap.pipeline.environments import WrapSubEnv
-from vecwrap.pipeline.layers import PlannedLayer
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import as_data, is_scalar, shown
+from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.sources.description import (
     Description,
@@ -40,26 +40,26 @@ from vecwrap.sources.sub_env import Factory, SubEnvFactory
 
 @dataclass(frozen=True)
 class Stage:
-    """What comes out of the environment, or of a layer; of what a layer would have wrapped, if it refuses."""
+    """What comes out of the environment, or of a wrapper; of what a wrapper would have wrapped, if it refuses."""
 
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     render_mode: str | None = None
     stacks: str = ""  # the name of what stacks observations in it
-    words: str = ""  # the layer's ``describe``
+    words: str = ""  # the wrapper's ``describe``
     refusal: PlanError | None = None
 
     @classmethod
     def of(cls, env: Any, refusal: PlanError | None = None, *, own: bool = True) -> Stage:
-        """Inspect what has just been made or wrapped; ``own``: it is a layer, which may describe itself."""
+        """Inspect what has just been made or wrapped; ``own``: it is a wrapper, which may describe itself."""
         single = "single_" if isinstance(env, gymnasium.vector.VectorEnv) else ""
-        layer = type(env) if own and refusal is None else object
+        wrapper = type(env) if own and refusal is None else object
         return cls(
             getattr(env, f"{single}observation_space", None),  # type: ignore[arg-type] # the backend refuses None
             getattr(env, f"{single}action_space", None),  # type: ignore[arg-type]
             getattr(env, "render_mode", None),
             _stacks_already(env),
-            str(env.describe()) if hasattr(layer, "describe") else "",
+            str(env.describe()) if hasattr(wrapper, "describe") else "",
             refusal,
         )
 
@@ -100,26 +100,26 @@ def _stacks_already(env: Any) -> str:
 
 @dataclass(frozen=True)
 class Probe:
-    """A factory whose environment has its ``stages``: of what ``make`` returns, and after each layer.
+    """A factory whose environment has its ``stages``: of what ``make`` returns, and after each wrapper.
 
-    A layer that refuses is skipped, and the next is tried without it.
+    A wrapper that refuses is skipped, and the next is tried without it.
     """
 
     make: Callable[[], Any]
-    layers: tuple[WrapSubEnv, ...]
+    wrappers: tuple[WrapSubEnv, ...]
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        """Make it, and inspect it after each layer."""
+        """Make it, and inspect it after each wrapper."""
         stages: list[Stage] = []
 
         def look(env: Any) -> Any:
             stages.append(Stage.of(env, own=False))
             return env
 
-        def tried(layer: WrapSubEnv) -> Callable[[Any], Any]:
+        def tried(wrapper: WrapSubEnv) -> Callable[[Any], Any]:
             def wrap(env: Any) -> Any:
                 try:
-                    wrapped = layer(env)
+                    wrapped = wrapper(env)
                 except PlanError as refusal:
                     stages.append(Stage.of(env, refusal))
                     return env
@@ -128,7 +128,7 @@ class Probe:
 
             return wrap
 
-        probed = _Probed(SubEnvFactory(self.make, (look, *map(tried, self.layers)))())
+        probed = _Probed(SubEnvFactory(self.make, (look, *map(tried, self.wrappers)))())
         probed.stages = tuple(stages)
         return probed
 
@@ -141,7 +141,7 @@ class _Probed(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class OneForAll(Runner):
-    """n rows, all answered for by one sub-environment, to try vector layers on. It cannot be stepped.
+    """n rows, all answered for by one sub-environment, to try vector wrappers on. It cannot be stepped.
 
     Its owner closes the backend of that sub-environment, or the engine.
     """
@@ -182,7 +182,7 @@ class OneForAll(Runner):
         raise AssertionError(_NO_STEPS)
 
 
-_NO_STEPS = "layers are tried on a probe, which is never stepped"
+_NO_STEPS = "wrappers are tried on a probe, which is never stepped"
 
 
 def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any]) -> Backend:
@@ -194,17 +194,17 @@ def _made_already() -> gymnasium.Env[Any, Any]:
     raise AssertionError("a probe makes no sub-environments")
 
 
-def outer_stages(env: VecEnv, layers: Sequence[PlannedLayer], inside: Stage) -> tuple[Stage, ...]:
-    """Try vector layers around each other, inner first, and close all; one that refuses is skipped.
+def outer_stages(env: VecEnv, wrappers: Sequence[PlannedWrapper], inside: Stage) -> tuple[Stage, ...]:
+    """Try vector wrappers around each other, inner first, and close all; one that refuses is skipped.
 
-    Nothing is written: layers are made without the arguments that are paths.
+    Nothing is written: wrappers are made without the arguments that are paths.
     """
     stages = []
     try:
-        for layer in layers:
+        for wrapper in wrappers:
             refusal = None
             try:
-                env = layer.around_vector(env, without_files=True)
+                env = wrapper.around_vector(env, without_files=True)
             except PlanError as error:
                 refusal = error
             stages.append(dataclasses.replace(Stage.of(env, refusal), stacks=inside.stacks))
@@ -240,7 +240,7 @@ class Shares(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """The environment or a layer, as shown."""
+    """The environment or a wrapper, as shown."""
 
     name: str
     runs_in: str  # "worker" or "parent"
@@ -292,7 +292,7 @@ class Explanation:
     """All that a plan shows."""
 
     pipeline: PipelineSpec  # resolved
-    rows: Sequence[Row]  # the environment, then the layers, inner first
+    rows: Sequence[Row]  # the environment, then the wrappers, inner first
     shares: Shares | None  # None if the backend does not use our workers
     reason: str  # why this backend
 
@@ -375,7 +375,7 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
-        environment, *layers = map(self._row_data, self.rows)
+        environment, *wrappers = map(self._row_data, self.rows)
         spec, shares = self.pipeline, self.shares
         return {
             "pipeline": spec.hash,
@@ -390,7 +390,7 @@ class Explanation:
                 "because": self.reason or None,
             },
             "environment": {key: environment[key] for key in ("name", "runs_in", "words", "after", "bytes_per_step")},
-            "layers": layers,
+            "wrappers": wrappers,
         }
 
     def _row_data(self, row: Row) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A checked way to build a pipeline. ``plan(spec)`` starts no process; ``print`` shows what would be built.
 
 Checking has two stages. The static one, here: names, arguments, order, the backend's options. The one with spaces:
-``Plan.with_spaces`` makes one sub-environment where the backend would, and reports what each layer makes of it.
+``Plan.with_spaces`` makes one sub-environment where the backend would, and reports what each wrapper makes of it.
 Mistakes that can be built nevertheless are found by the rules (``vecwrap.pipeline.rules``).
 """
 
@@ -30,18 +30,18 @@ from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, of_parts, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.explain import Explanation, Line, Probe, Row, Shares, Stage, one_for_all, outer_stages
-from vecwrap.pipeline.layers import (
-    PlannedLayer,
-    path_parameters,
-    placed,
-    plan_layers,
-    refuse_layers_of_sub_envs,
-    refuse_wrong_order,
-)
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings, import_path, shown
 from vecwrap.pipeline.words import PROCESS_OPTIONS, BackendSpec
+from vecwrap.pipeline.wrappers import (
+    PlannedWrapper,
+    path_parameters,
+    placed,
+    plan_wrappers,
+    refuse_wrappers_of_sub_envs,
+    refuse_wrong_order,
+)
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.parts import PartFactory
 from vecwrap.sources.sub_env import Factory, SubEnvFactory
@@ -56,12 +56,12 @@ class Plan:
 
     pipeline: PipelineSpec  # the spec with names, defaults and n filled in; ``pipeline.hash`` is its identity
     environment: Environment  # what is made, n times
-    layers: tuple[PlannedLayer, ...]  # the layers, inner first; a preset's in its place
+    wrappers: tuple[PlannedWrapper, ...]  # the wrappers, inner first; a preset's in its place
     backend: type[Runner]  # where sub-environments run
     backend_options: Mapping[str, Any]  # its options
     reason: str  # why this backend, if vecwrap chose it
     written: PipelineSpec  # the spec as it was written
-    # what comes out of the environment and of each layer; None before ``with_spaces``, and where unknown
+    # what comes out of the environment and of each wrapper; None before ``with_spaces``, and where unknown
     stages: tuple[Stage | None, ...] | None = None
 
     @property
@@ -72,11 +72,11 @@ class Plan:
 
     @property
     def factories(self) -> Sequence[Factory]:
-        """One for each sub-environment, with the layers that run there."""
-        layers = tuple(layer.around_sub_env for layer in self.layers if layer.runs_in == "worker")
+        """One for each sub-environment, with the wrappers that run there."""
+        wrappers = tuple(wrapper.around_sub_env for wrapper in self.wrappers if wrapper.runs_in == "worker")
         if self.pipeline.envs_per_engine is not None:
             return self._engine * (self.n // self.pipeline.envs_per_engine)
-        made = [SubEnvFactory(make, layers) for make in self.environment.factories]
+        made = [SubEnvFactory(make, wrappers) for make in self.environment.factories]
         return made if self.environment.parts else made * self.n
 
     @property
@@ -87,7 +87,7 @@ class Plan:
         return [PartFactory(make, row, rows) for row in range(rows)]
 
     def start(self) -> VecEnv:
-        """Start the backend, with the layers of the sub-environments but without those of the vector."""
+        """Start the backend, with the wrappers of the sub-environments but without those of the vector."""
         return _started(self.backend, self.factories, {**self._for_every_backend, **self.backend_options}, self)
 
     def with_spaces(self) -> Plan:
@@ -95,7 +95,7 @@ class Plan:
 
         If each has settings of its own, all are made.
 
-        Nothing is written: layers are made without the arguments that are paths.
+        Nothing is written: wrappers are made without the arguments that are paths.
         """
         looked = self.with_refusals()
         for stage in looked.stages or ():
@@ -104,14 +104,14 @@ class Plan:
         return looked
 
     def with_refusals(self) -> Plan:
-        """Do the same as ``with_spaces``, but leave out a layer that refuses, and note that in its stage."""
+        """Do the same as ``with_spaces``, but leave out a wrapper that refuses, and note that in its stage."""
         settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset}
         if not self.in_this_process:
             asked = {key: self.backend_options.get(key) for key in ("start_method", "start_timeout")}
             settings |= {"workers": 1, **asked}
         backend: Any = registry.backends.load("dummy" if self.in_this_process else "subprocess")
-        inner = tuple(layer.around_sub_env for layer in self.layers if layer.runs_in == "worker")
-        outer = [layer for layer in self.layers if layer.runs_in == "parent"]
+        inner = tuple(wrapper.around_sub_env for wrapper in self.wrappers if wrapper.runs_in == "worker")
+        outer = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "parent"]
         engine = self._engine if self.pipeline.envs_per_engine is not None else None
         probes = [Probe(make, inner) for make in self.environment.factories]
         one = _started(backend, probes if engine is None else engine, settings, self)
@@ -148,21 +148,21 @@ class Plan:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """What is shown of the environment, then of each layer, inner first."""
+        """What is shown of the environment, then of each wrapper, inner first."""
         inside = "parent" if self.in_this_process else "worker"
-        stages = self.stages or (None,) * (len(self.layers) + 1)
+        stages = self.stages or (None,) * (len(self.wrappers) + 1)
         each = self.pipeline.env_kwargs
         words = f"env_kwargs of each: {shown(each)}" if isinstance(each, tuple) else ""
         rows = [Row(self.environment.name, inside, words=words, after=stages[0])]
-        for layer, before, after in zip(self.layers, stages, stages[1:], strict=False):
+        for wrapper, before, after in zip(self.wrappers, stages, stages[1:], strict=False):
             row = Row(
-                layer.spec.name,
-                inside if layer.runs_in == "worker" else "parent",
-                arguments=layer.arguments,
-                settings=layer.spec.kwargs,
-                preset=layer.preset,
-                words=layer.words,
-                at_end=layer.at_end,
+                wrapper.spec.name,
+                inside if wrapper.runs_in == "worker" else "parent",
+                arguments=wrapper.arguments,
+                settings=wrapper.spec.kwargs,
+                preset=wrapper.preset,
+                words=wrapper.words,
+                at_end=wrapper.at_end,
                 before=before,
                 after=after,
             )
@@ -184,10 +184,10 @@ class Plan:
     def of_made(self, made: Sequence[VecEnv]) -> Plan:
         """Return the plan with the spaces of what was made from it.
 
-        Those of the sub-environments' own layers are not known here, except for the last one's.
+        Those of the sub-environments' own wrappers are not known here, except for the last one's.
         """
         known = [Stage(env.single_observation_space, env.single_action_space, env.render_mode) for env in made]
-        unknown = [None] * (len(self.layers) + 1 - len(known))
+        unknown = [None] * (len(self.wrappers) + 1 - len(known))
         return dataclasses.replace(self, stages=(*unknown, *known))
 
     def __str__(self) -> str:
@@ -223,25 +223,25 @@ def _started(runner: type[Runner], factories: Sequence[Any], settings: Mapping[s
 
 @dataclass(frozen=True)
 class PlanAround(Plan):
-    """Layers around an existing engine; it cannot be started, only inspected."""
+    """Wrappers around an existing engine; it cannot be started, only inspected."""
 
     engine: Any = None  # a ``gymnasium.vector.VectorEnv``
 
     def with_refusals(self) -> Plan:
-        """Try the layers on the engine, which stays open and is not stepped."""
+        """Try the wrappers on the engine, which stays open and is not stepped."""
         declares = "autoreset_mode" in (getattr(self.engine, "metadata", None) or {})
         lent = Engine(self.engine, autoreset=None if declares else self.pipeline.autoreset, lent=True)
         inside = Stage.of(self.engine, own=False)
-        outer = outer_stages(one_for_all(around(lent), self.n, {"autoreset": lent.mode}), self.layers, inside)
+        outer = outer_stages(one_for_all(around(lent), self.n, {"autoreset": lent.mode}), self.wrappers, inside)
         return dataclasses.replace(self, stages=(inside, *outer))
 
 
 def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
-    """Check layers to be put around an engine."""
-    words, layers = plan_layers(spec.wrappers)
-    refuse_layers_of_sub_envs(layers)
+    """Check wrappers to be put around an engine."""
+    words, wrappers = plan_wrappers(spec.wrappers)
+    refuse_wrappers_of_sub_envs(wrappers)
     resolved = dataclasses.replace(spec, wrappers=words)
-    return PlanAround(resolved, Environment(spec.env, ()), layers, Dummy, {}, "", written=spec, engine=engine)
+    return PlanAround(resolved, Environment(spec.env, ()), wrappers, Dummy, {}, "", written=spec, engine=engine)
 
 
 # -- the static stage -------------------------------------------------------------------------------------------------
@@ -261,16 +261,16 @@ def plan(spec: PipelineSpec) -> Plan:
     given = () if spec.envs_per_engine is None else ("num_envs",)
     environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"), given=given)
     n = _how_many(spec, environment)
-    words, layers = plan_layers(spec.wrappers)
-    refuse_wrong_order(layers)
+    words, wrappers = plan_wrappers(spec.wrappers)
+    refuse_wrong_order(wrappers)
     if spec.envs_per_engine is None:
-        environment = _adapted(environment, spec, layers)
+        environment = _adapted(environment, spec, wrappers)
     else:
-        environment = _engines(environment, spec, n, layers)
-    draw = [layer.where for layer in layers if getattr(layer.target, "takes_frames", False)]
+        environment = _engines(environment, spec, n, wrappers)
+    draw = [wrapper.where for wrapper in wrappers if getattr(wrapper.target, "takes_frames", False)]
     for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
         environment.refuse_undrawable(where)
-    inside = [layer for layer in layers if layer.runs_in == "worker"]
+    inside = [wrapper for wrapper in wrappers if wrapper.runs_in == "worker"]
     known = spec.envs_per_engine is None and environment.is_shipped and all(map(_is_shipped, inside))
     cost = most_cost([part.env_spec for part in environment.each], len(inside)) if known else None
     backend, options, backend_spec, reason = plan_backend(spec, n, known=known, cost=cost)
@@ -280,21 +280,21 @@ def plan(spec: PipelineSpec) -> Plan:
     resolved = dataclasses.replace(resolved, eval=_evaluation(spec, resolved))
     _ = resolved.hash  # computed now: what a callable holds may change when it runs
     if backend_spec.target not in IN_THIS_PROCESS:
-        _refuse_unsendable(environment, layers, spec)
-    return Plan(resolved, environment, layers, backend, options, reason, written=spec)
+        _refuse_unsendable(environment, wrappers, spec)
+    return Plan(resolved, environment, wrappers, backend, options, reason, written=spec)
 
 
-def _engines(environment: Environment, spec: PipelineSpec, n: int, layers: tuple[PlannedLayer, ...]) -> Environment:
+def _engines(environment: Environment, spec: PipelineSpec, n: int, wrappers: tuple[PlannedWrapper, ...]) -> Environment:
     """Make engines instead of single environments; refuse what cannot be had of them."""
     where, rows = spec.where("envs_per_engine"), spec.envs_per_engine
     assert rows is not None
     if rows < 1 or n % rows:
         raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
-    for layer in layers:
-        if layer.runs_in == "worker":
+    for wrapper in wrappers:
+        if wrapper.runs_in == "worker":
             raise PlanError(
-                f"{layer.where}: it wraps single environments, and an engine steps {rows} at once. Expected a wrapper "
-                "of the whole vector; or leave envs_per_engine out: then each sub-environment is wrapped alone."
+                f"{wrapper.where}: it wraps single environments, and an engine steps {rows} at once. Expected a "
+                "wrapper of the whole vector; or leave envs_per_engine out: then each sub-environment is wrapped alone."
             )
     if spec.batch_size is not None and rows > 1:
         raise PlanError(f"{spec.where('batch_size')}: the rows of an engine arrive together; leave it out.")
@@ -306,18 +306,20 @@ def _engines(environment: Environment, spec: PipelineSpec, n: int, layers: tuple
 def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
     """Return the same pipeline with its files in another folder, to play it and leave the user's alone."""
     planned = plan(spec)
-    layers = []
-    for i, layer in enumerate(planned.layers):
+    wrappers = []
+    for i, wrapper in enumerate(planned.wrappers):
         paths = {
-            key: str(folder / str(i)) for key in path_parameters(layer.target) if layer.spec.kwargs.get(key) is not None
+            key: str(folder / str(i))
+            for key in path_parameters(wrapper.target)
+            if wrapper.spec.kwargs.get(key) is not None
         }
-        layers.append(dataclasses.replace(layer.spec, kwargs={**layer.spec.kwargs, **paths}))
-    return spec.override(wrappers=layers, eval=None)  # eval may name a preset whose layers these are
+        wrappers.append(dataclasses.replace(wrapper.spec, kwargs={**wrapper.spec.kwargs, **paths}))
+    return spec.override(wrappers=wrappers, eval=None)  # eval may name a preset whose wrappers these are
 
 
-def _is_shipped(layer: PlannedLayer) -> bool:
-    """Whether a layer's code is ours or Gymnasium's."""
-    return str(getattr(layer.target, "__module__", "")).partition(".")[0] in ("vecwrap", "gymnasium")
+def _is_shipped(wrapper: PlannedWrapper) -> bool:
+    """Whether a wrapper's code is ours or Gymnasium's."""
+    return str(getattr(wrapper.target, "__module__", "")).partition(".")[0] in ("vecwrap", "gymnasium")
 
 
 def _stats(spec: PipelineSpec) -> str | None:
@@ -358,14 +360,14 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
     return n
 
 
-def _adapted(environment: Environment, spec: PipelineSpec, layers: tuple[PlannedLayer, ...]) -> Environment:
-    """Make an id with what its layers need, as ``atari`` needs every frame."""
+def _adapted(environment: Environment, spec: PipelineSpec, wrappers: tuple[PlannedWrapper, ...]) -> Environment:
+    """Make an id with what its wrappers need, as ``atari`` needs every frame."""
     listed = isinstance(spec.env_kwargs, tuple)
     given = [(one, ("env_kwargs", i) if listed else ("env_kwargs",)) for i, one in enumerate(spec.each_env_kwargs)]
     if not environment.parts:
-        return _adapted_one(environment, *given[0], spec, layers)
+        return _adapted_one(environment, *given[0], spec, wrappers)
     given = given if listed else given * len(environment.parts)
-    parts = [_adapted_one(part, *one, spec, layers) for part, one in zip(environment.parts, given, strict=True)]
+    parts = [_adapted_one(part, *one, spec, wrappers) for part, one in zip(environment.parts, given, strict=True)]
     return of_parts(parts, of_each=isinstance(environment.target, tuple))
 
 
@@ -374,18 +376,18 @@ def _adapted_one(
     env_kwargs: Mapping[str, Any],
     steps: tuple[str | int, ...],
     spec: PipelineSpec,
-    layers: tuple[PlannedLayer, ...],
+    wrappers: tuple[PlannedWrapper, ...],
 ) -> Environment:
-    for layer in layers:
+    for wrapper in wrappers:
         registered = environment.effective_spec()
-        if registered is None or not hasattr(layer.target, "environment_kwargs"):
+        if registered is None or not hasattr(wrapper.target, "environment_kwargs"):
             continue
-        with placed(layer.where):
-            needed = layer.target.environment_kwargs(registered, *layer.bound.args, **layer.bound.kwargs)
+        with placed(wrapper.where):
+            needed = wrapper.target.environment_kwargs(registered, *wrapper.bound.args, **wrapper.bound.kwargs)
         for key, value in needed.items():
             if env_kwargs.get(key, value) != value:
-                given, name = shown(env_kwargs[key]), layer.spec.name
-                takes_it = any(parameter.name == key for parameter in Signature.of(layer.target).parameters)
+                given, name = shown(env_kwargs[key]), wrapper.spec.name
+                takes_it = any(parameter.name == key for parameter in Signature.of(wrapper.target).parameters)
                 raise PlanError(
                     f"{spec.where(*steps, key)}: expected {shown(value)}, as {name} needs it, got {given}. "
                     + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
@@ -394,12 +396,12 @@ def _adapted_one(
     return environment
 
 
-def _refuse_unsendable(environment: Environment, layers: tuple[PlannedLayer, ...], spec: PipelineSpec) -> None:
+def _refuse_unsendable(environment: Environment, wrappers: tuple[PlannedWrapper, ...], spec: PipelineSpec) -> None:
     for index, factory in enumerate(environment.factories):
         refuse_unsendable(factory, spec.where("env", index) if environment.parts else spec.where("env"))
-    for layer in layers:
-        if layer.runs_in == "worker":
-            refuse_unsendable(layer.around_sub_env, layer.where)
+    for wrapper in wrappers:
+        if wrapper.runs_in == "worker":
+            refuse_unsendable(wrapper.around_sub_env, wrapper.where)
 
 
 # -- the backend ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The name tables: which layer or backend a name stands for. A target is imported on first use.
+"""The name tables: which wrapper or backend a name stands for. A target is imported on first use.
 
 Adding a wrapper to this package takes one line here. Other packages use the entry point groups ``vecwrap.wrappers``
 and ``vecwrap.backends``, or ``register_wrapper``.
@@ -129,7 +129,7 @@ def _module(target: str | Callable[..., Any]) -> str:
 
 
 wrappers = NameTable(
-    "layer",
+    "wrapper",
     "vecwrap.wrappers",
     {
         "atari": "vecwrap.wrappers.atari:Atari",
@@ -181,7 +181,7 @@ backends = NameTable(
 
 
 def register_wrapper(name: str, target: str | Callable[..., Any]) -> None:
-    """Register a name for a layer in pipelines, in this process.
+    """Register a name for a wrapper in pipelines, in this process.
 
     Args:
         name: letters, digits, ``_`` and ``-``.
@@ -190,11 +190,11 @@ def register_wrapper(name: str, target: str | Callable[..., Any]) -> None:
     Raises:
         SpecError: the name is taken by something else.
 
-    >>> register_wrapper("halve", "my_package.layers:Halve")
+    >>> register_wrapper("halve", "my_package.chain:Halve")
     >>> register_wrapper("halve", "other_package:Halve")
     Traceback (most recent call last):
     ...
-    vecwrap.errors.SpecError: register "halve": the name is taken by my_package.layers (my_package.layers:Halve);
+    vecwrap.errors.SpecError: register "halve": the name is taken by my_package.chain (my_package.chain:Halve);
     other_package (other_package:Halve) needs another one.
     >>> wrappers.unregister("halve")
     """

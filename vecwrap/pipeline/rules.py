@@ -17,8 +17,8 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.pipeline.explain import Stage
-from vecwrap.pipeline.layers import PlannedLayer
 from vecwrap.pipeline.plan import Plan
+from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.members import Key, name_of
 from vecwrap.sources.description import space_text
 
@@ -27,9 +27,9 @@ _Faults: TypeAlias = Callable[[Plan], Iterator["Fault"]]
 
 
 class Fault(NamedTuple):
-    """One mistake: the layer to move, change or leave out, or a key of the pipeline; what is wrong; what to do."""
+    """One mistake: the wrapper to move, change or leave out, or a key of the pipeline; what is wrong; what to do."""
 
-    place: PlannedLayer | str
+    place: PlannedWrapper | str
     reason: str
     fix: str
 
@@ -57,7 +57,7 @@ def rule(severity: Severity, *, strict: bool = False) -> Callable[[_Faults], _Fa
 
 # -- what rules look at -----------------------------------------------------------------------------------------------
 
-# Layers of one kind. Gymnasium's do the same inside each sub-environment, and are named by their import paths.
+# Wrappers of one kind. Gymnasium's do the same inside each sub-environment, and are named by their import paths.
 OBSERVATION_NORMALIZERS = (
     "normalize",
     "normalize_obs",
@@ -80,23 +80,23 @@ FRAME_SKIPS: Mapping[str, str] = {  # the argument that says how many frames
 
 @dataclass(frozen=True)
 class Spot:
-    """A layer in its place; the stages are None if no sub-environment was made, ``after`` also if it is refused."""
+    """A wrapper in its place; the stages are None if no sub-environment was made, ``after`` also if it is refused."""
 
     plan: Plan
     index: int
-    layer: PlannedLayer
+    wrapper: PlannedWrapper
     before: Stage | None
     after: Stage | None
 
     @property
     def name(self) -> str:
-        """The layer's name or import path."""
-        return self.layer.spec.name
+        """The wrapper's name or import path."""
+        return self.wrapper.spec.name
 
     @property
     def label(self) -> str:
         """Its name within a sentence: ``framestack (wrappers[1])``."""
-        return f"{self.name} ({self.layer.spec.source.label()})"
+        return f"{self.name} ({self.wrapper.spec.source.label()})"
 
     @property
     def keys(self) -> tuple[str, ...] | None:
@@ -110,15 +110,15 @@ class Spot:
         return int(self.argument(FRAME_SKIPS[self.name], 4))
 
     def argument(self, name: str, default: Any = None) -> Any:
-        """The layer's argument of a name."""
-        return self.layer.spec.kwargs.get(name, default)
+        """The wrapper's argument of a name."""
+        return self.wrapper.spec.kwargs.get(name, default)
 
     def inside(self, *names: str) -> list[Spot]:
-        """The layers with these names that it wraps, inner first."""
+        """The wrappers with these names that it wraps, inner first."""
         return [spot for spot in spots(self.plan, *names) if spot.index < self.index]
 
     def outside(self, *names: str) -> list[Spot]:
-        """The layers with these names that wrap it, inner first."""
+        """The wrappers with these names that wrap it, inner first."""
         return [spot for spot in spots(self.plan, *names) if spot.index > self.index]
 
     def overlaps(self, other: Spot) -> bool:
@@ -137,12 +137,12 @@ class Spot:
 
 
 def spots(plan: Plan, *names: str) -> Iterator[Spot]:
-    """The layers with these names, inner first; all if none is given."""
-    stages: tuple[Stage | None, ...] = plan.stages or (None,) * (len(plan.layers) + 1)
-    for index, layer in enumerate(plan.layers):
-        if not names or layer.spec.name in names:
+    """The wrappers with these names, inner first; all if none is given."""
+    stages: tuple[Stage | None, ...] = plan.stages or (None,) * (len(plan.wrappers) + 1)
+    for index, wrapper in enumerate(plan.wrappers):
+        if not names or wrapper.spec.name in names:
             before, after = stages[index : index + 2]
-            yield Spot(plan, index, layer, before, after if after is None or after.refusal is None else None)
+            yield Spot(plan, index, wrapper, before, after if after is None or after.refusal is None else None)
 
 
 # -- the rules, by name -----------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def spots(plan: Plan, *names: str) -> Iterator[Spot]:
 _CHANGE_SPACES = (
     "clip_action", "dtype", "filter_obs", "flatten", "framestack", "rescale_action", "resize", "scale_obs",
 )  # fmt: skip
-# Other layers do nothing with these arguments.
+# Other wrappers do nothing with these arguments.
 _WITHOUT_EFFECT: Mapping[str, Mapping[str, Any]] = {
     "clip_reward": {"low": -np.inf, "high": np.inf},
     "frame_skip": {"frame_skip": 1},
@@ -162,11 +162,11 @@ _WITHOUT_EFFECT: Mapping[str, Mapping[str, Any]] = {
 
 @rule("warning")
 def changes_nothing(plan: Plan) -> Iterator[Fault]:
-    """A layer that changes nothing.
+    """A wrapper that changes nothing.
 
     ``flatten`` of vectors, ``dtype`` to the existing dtype, ``rescale_action`` or ``scale_obs`` to the existing bounds,
     ``clip_action`` without bounds, ``scale_reward:1`` and the like: each costs time in every step, and misleads the
-    reader. Often a different layer, or a different place, was intended.
+    reader. Often a different wrapper, or a different place, was intended.
 
     Wrong: ``CartPole-v1 | flatten``
     Right: ``FrozenLake-v1 | flatten``
@@ -175,11 +175,11 @@ def changes_nothing(plan: Plan) -> Iterator[Fault]:
         before = spot.before
         if spot.name in _CHANGE_SPACES and before is not None and _same_spaces(before, spot.after):
             what = before.action_space if spot.name.endswith("_action") else before.observation_space
-            yield Fault(spot.layer, f"it changes nothing: {space_text(what)} stays what it is.", "Leave it out.")
+            yield Fault(spot.wrapper, f"it changes nothing: {space_text(what)} stays what it is.", "Leave it out.")
         arguments = _WITHOUT_EFFECT.get(spot.name, {})
         if arguments and all(spot.argument(key) == value for key, value in arguments.items()):
             given = ", ".join(f"{key}={value:g}" for key, value in arguments.items())
-            yield Fault(spot.layer, f"it changes nothing with {given}.", "Leave it out, or give another value.")
+            yield Fault(spot.wrapper, f"it changes nothing with {given}.", "Leave it out, or give another value.")
 
 
 def _same_spaces(one: Stage, other: Stage | None) -> bool:
@@ -203,8 +203,8 @@ def clip_hides_bounds(plan: Plan) -> Iterator[Fault]:
     for spot in spots(plan, "clip_action"):
         if inner := spot.inside("rescale_action"):
             yield Fault(
-                spot.layer,
-                f"{inner[0].label} shows the agent bounds, and this layer hides them.",
+                spot.wrapper,
+                f"{inner[0].label} shows the agent bounds, and this wrapper hides them.",
                 "Leave it out for an agent that uses bounds; for one with unbounded actions, ignore this.",
             )
 
@@ -243,7 +243,7 @@ def flatten_inside_stack(plan: Plan) -> Iterator[Fault]:
         stacks = spot.outside("framestack")
         if stacks and stacks[0].argument("axis") != "channel" and _could_be_stacked(spot.before):
             yield Fault(
-                spot.layer,
+                spot.wrapper,
                 f"{stacks[0].label} makes {stacks[0].argument('k')} rows of each flattened observation.",
                 f'Put "flatten" after "{stacks[0].name}".',
             )
@@ -273,7 +273,7 @@ def monitors_share_folder(plan: Plan) -> Iterator[Fault]:
         if folder is not None:
             first = writers.setdefault(os.path.realpath(folder), spot.label)
             if first != spot.label:
-                yield Fault(spot.layer, f"{first} writes into that folder already.", "Give each its own dir.")
+                yield Fault(spot.wrapper, f"{first} writes into that folder already.", "Give each its own dir.")
 
 
 @rule("error")
@@ -291,7 +291,7 @@ def no_render_mode(plan: Plan) -> Iterator[Fault]:
             mode = spot.before.render_mode
             renders = f'renders for "{mode}"' if mode else "renders nothing"
             yield Fault(
-                spot.layer,
+                spot.wrapper,
                 f"it needs images, and the environment {renders}.",
                 "Add render_mode: rgb_array to the pipeline.",
             )
@@ -326,7 +326,7 @@ def normalize_images(plan: Plan) -> Iterator[Fault]:
         for key, box in spot.boxes().items():
             if box.dtype == np.uint8 and len(box.shape) >= 2:
                 yield Fault(
-                    spot.layer,
+                    spot.wrapper,
                     f"{name_of(key)} are images, {space_text(box)}: each pixel would have a mean and a variance.",
                     f"Use {instead} instead." if key is None else "Name the other members in keys.",
                 )
@@ -349,10 +349,10 @@ def normalize_stack(plan: Plan) -> Iterator[Fault]:
         inner = stacks[0]
         k = inner.argument("k", inner.argument("stack_size"))
         move = f'Put "{spot.name}" before "{inner.name}".'
-        if inner.layer.runs_in != spot.layer.runs_in:
+        if inner.wrapper.runs_in != spot.wrapper.runs_in:
             move = f'Use framestack instead of "{inner.name}", and put it after "{spot.name}".'
         yield Fault(
-            spot.layer,
+            spot.wrapper,
             f"{inner.label} stacks {k} observations, so every quantity has {k} means and {k} variances.",
             move,
         )
@@ -378,7 +378,7 @@ def normalize_twice(plan: Plan) -> Iterator[Fault]:
 
 
 def _normalised_already(what: str, spot: Spot, by: Spot) -> Fault:
-    return Fault(spot.layer, f"{by.label} normalises {what} already.", "Leave one of the two out.")
+    return Fault(spot.wrapper, f"{by.label} normalises {what} already.", "Leave one of the two out.")
 
 
 @rule("warning")
@@ -418,16 +418,18 @@ def reward_inside_normalize(plan: Plan) -> Iterator[Fault]:
             continue
         outer = normalizers[0]
         if spot.name == "scale_reward":
-            yield Fault(spot.layer, f"{outer.label} divides by the spread, so the factor cancels out.", "Leave it out.")
+            yield Fault(
+                spot.wrapper, f"{outer.label} divides by the spread, so the factor cancels out.", "Leave it out."
+            )
         elif spot.name in CLIPS:
             yield Fault(
-                spot.layer,
+                spot.wrapper,
                 f"{outer.label} sees clipped rewards, and never how large they were.",
                 f"Leave it out: {outer.name} clips too, after dividing.",
             )
         elif _atari_clips(spot.argument("lineage"), spot.argument("clip_reward")):
             yield Fault(
-                spot.layer,
+                spot.wrapper,
                 f"it clips rewards to their sign, and {outer.label} never sees how large they were.",
                 f"Leave {outer.name} out, or give atari clip_reward=false.",
             )
@@ -452,7 +454,7 @@ def stack_twice(plan: Plan) -> Iterator[Fault]:
         by = inner[-1].label if inner else spot.before.stacks if spot.before else ""
         if by:
             yield Fault(
-                spot.layer,
+                spot.wrapper,
                 f"{by} stacks observations already.",
                 "Leave one of the two out" + ("." if inner else "; an engine may accept a stack of 1 (stack_num=1)."),
             )
@@ -476,7 +478,7 @@ def time_aware_in_frames(plan: Plan) -> Iterator[Fault]:
             continue
         if last.frames > 1:
             yield Fault(
-                spot.layer,
+                spot.wrapper,
                 f"it counts agent steps, but its limit is a time limit in frames: {last.label} holds an action for "
                 f"{last.frames}, so an episode ends at 1/{last.frames} of it.",
                 "Give limit, in agent steps.",
@@ -498,7 +500,7 @@ def time_limit_in_frames(plan: Plan) -> Iterator[Fault]:
         if skips and skips[0].frames > 1:
             outer, limit = skips[0], spot.argument("max_episode_steps")
             yield Fault(
-                spot.layer,
+                spot.wrapper,
                 f"it counts frames, not agent steps: {outer.label} holds an action for {outer.frames}, so {limit:,} "
                 f"frames are {-(-limit // outer.frames):,} agent steps.",
                 f'Put it after "{outer.name}", or ignore this if frames are intended.',
@@ -523,7 +525,7 @@ def time_limit_never_acts(plan: Plan) -> Iterator[Fault]:
         for steps, ends, key, skip in own:
             if 0 < steps < limit * frames:
                 yield Fault(
-                    spot.layer,
+                    spot.wrapper,
                     f"it never acts: its limit is {limit:,} agent steps{held}, and {plan.environment.name} ends "
                     f"episodes after {ends}.",
                     f"Leave it out, or raise the environment's own: env_kwargs: {{{key}: {limit * frames * skip}}}.",
@@ -532,7 +534,7 @@ def time_limit_never_acts(plan: Plan) -> Iterator[Fault]:
         for inner in spot.inside("time_limit"):
             if inner.argument("max_episode_steps") * _frames_inside(inner) < limit * frames:
                 yield Fault(
-                    spot.layer,
+                    spot.wrapper,
                     f"it never acts: its limit is {limit:,} agent steps{held}, and {inner.label} ends episodes before.",
                     "Leave one of the two out.",
                 )
@@ -540,7 +542,7 @@ def time_limit_never_acts(plan: Plan) -> Iterator[Fault]:
 
 
 def _frames_inside(spot: Spot) -> int:
-    """How many of the environment's own steps a step of what this layer wraps is."""
+    """How many of the environment's own steps a step of what this wrapper wraps is."""
     return math.prod(skip.frames for skip in spot.inside(*FRAME_SKIPS))
 
 
@@ -589,7 +591,7 @@ def zero_padding(plan: Plan) -> Iterator[Fault]:
         if vectors:
             what = ", ".join(f"{name_of(key)} {box.shape} {box.dtype}" for key, box in vectors.items())
             yield Fault(
-                spot.layer,
+                spot.wrapper,
                 f"each episode's first stacks are padded with zeros, which are values like any other in {what}.",
                 "Use padding=first.",
             )

@@ -25,12 +25,12 @@ from vecwrap.pipeline import registry
 from vecwrap.pipeline.environments import engine_of
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import read_text
-from vecwrap.pipeline.layers import path_parameters
 from vecwrap.pipeline.places import Place, fail_where
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports
 from vecwrap.pipeline.values import Settings
-from vecwrap.pipeline.words import LayerSpec
+from vecwrap.pipeline.words import WrapperSpec
+from vecwrap.pipeline.wrappers import path_parameters
 
 PIPELINE, FACTS, PROGRESS, LOG, STATISTICS = "pipeline.yaml", "run.json", "progress.csv", "log.txt", "stats.npz"
 VIDEOS = "videos"
@@ -108,15 +108,15 @@ def portable(pipeline: PipelineSpec, folder: Path) -> PipelineSpec:
 
 def moved(pipeline: PipelineSpec, folder: Path, to: Path) -> PipelineSpec:
     """Return a resolved pipeline with the paths within a folder, its evaluation's too, moved to another one."""
-    layers, section = _paths_within(pipeline.wrappers, folder, to), dict(pipeline.eval)
+    wrappers, section = _paths_within(pipeline.wrappers, folder, to), dict(pipeline.eval)
     if isinstance(section.get("wrappers"), tuple):
         section["wrappers"] = _paths_within(section["wrappers"], folder, to)
-    return dataclasses.replace(pipeline, wrappers=layers, eval=Settings(section))
+    return dataclasses.replace(pipeline, wrappers=wrappers, eval=Settings(section))
 
 
 def versions(planned: Plan) -> dict[str, str]:
     """Return the versions of everything that a pipeline's stream comes from: Python and installed distributions."""
-    targets: list[Any] = [layer.target for layer in planned.layers] + list(planned.environment.factories)
+    targets: list[Any] = [wrapper.target for wrapper in planned.wrappers] + list(planned.environment.factories)
     for part in planned.environment.each:
         if part.env_spec is not None:
             targets += [part.env_spec.entry_point, engine_of(part.env_spec.entry_point)]
@@ -134,14 +134,14 @@ def _top_module(target: Any) -> str:
     return str(name).partition(":")[0].partition(".")[0]
 
 
-def _paths_within(layers: Sequence[LayerSpec], folder: Path, to: Path) -> tuple[LayerSpec, ...]:
+def _paths_within(wrappers: Sequence[WrapperSpec], folder: Path, to: Path) -> tuple[WrapperSpec, ...]:
     root, changed = os.path.realpath(folder), []
-    for layer in layers:
-        kwargs = dict(layer.kwargs)
-        for key in path_parameters(registry.wrappers.find(layer.target, layer.where)) & kwargs.keys():
+    for wrapper in wrappers:
+        kwargs = dict(wrapper.kwargs)
+        for key in path_parameters(registry.wrappers.find(wrapper.target, wrapper.where)) & kwargs.keys():
             if kwargs[key] is not None and (path := Path(os.path.realpath(kwargs[key]))).is_relative_to(root):
                 kwargs[key] = str(to / path.relative_to(root))
-        changed.append(dataclasses.replace(layer, kwargs=Settings(kwargs)))
+        changed.append(dataclasses.replace(wrapper, kwargs=Settings(kwargs)))
     return tuple(changed)
 
 
@@ -181,7 +181,7 @@ def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
 
 def _refuse_others(folder: Path, hashes: Mapping[str, str], expected: str, as_: str, facts: Mapping[str, Any]) -> None:
     then, now = _differences(facts).get("vecwrap", ("", ""))
-    newer = f" (vecwrap {then} wrote it and this is {now}, in which a layer may differ.)" if then else ""
+    newer = f" (vecwrap {then} wrote it and this is {now}, in which a wrapper may differ.)" if then else ""
     for name, found in hashes.items():
         if found != expected:
             raise SpecError(

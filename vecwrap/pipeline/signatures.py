@@ -1,4 +1,4 @@
-"""The parameters of a layer or backend, read from its signature; arguments are checked against it strictly.
+"""The parameters of a wrapper or backend, read from its signature; arguments are checked against it strictly.
 
 The only validation library is msgspec: imported when something is first checked, and never in a worker.
 """
@@ -27,7 +27,7 @@ REQUIRED: Any = inspect.Parameter.empty  # instead of a default
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a layer."""
+    """One parameter of a wrapper."""
 
     name: str  # its name
     annotation: Any = Any  # its type; ``Any`` if the signature has none

@@ -1,7 +1,7 @@
 """The pipeline as data: one frozen spec behind a line, a dict, YAML and JSON files.
 
 Reading is purely grammatical: nothing is imported or evaluated. The plan checks whether names exist and arguments fit.
-(Only if a positional argument is changed by name, the layer's signature is looked up.)
+(Only if a positional argument is changed by name, the wrapper's signature is looked up.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vecwrap.pipeline.files import lineage, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.places import Place, Source, fail, fail_where
 from vecwrap.pipeline.scalars import quoted, write_scalar
 from vecwrap.pipeline.values import Settings, canonical, identity, is_mapping, is_scalar, names_of, scalar, shown, split
-from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, LayerSpec
+from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, WrapperSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.import_paths import is_import_path
 
@@ -49,18 +49,19 @@ class PipelineSpec:
         env_kwargs: further arguments for ``gymnasium.make``, or for the callables; a list has a mapping for each
             sub-environment.
         debug: check every action and observation against its space.
-        wrappers: the layers, inner first.
+        wrappers: the wrappers, inner first.
         training: whether running statistics are updated; False: they are frozen, as for an evaluation; None: updated
             unless they are given by ``stats``.
         stats: a file written by ``save``, whose running statistics are used.
-        eval: changes for an evaluation: the same keys; a mapping under ``wrappers`` changes arguments of single layers.
+        eval: changes for an evaluation: the same keys; a mapping under ``wrappers`` changes arguments of single
+            wrappers.
         source: where it was written.
 
     Raises:
         SpecError: a value of the wrong kind.
 
     >>> spec = PipelineSpec("CartPole-v1", n=4, wrappers=["framestack:3", {"monitor": {"dir": "runs"}}])
-    >>> spec.env_name, spec.layer_names
+    >>> spec.env_name, spec.wrapper_names
     ('CartPole-v1', ('framestack', 'monitor'))
     >>> str(spec)
     'CartPole-v1 n=4 | framestack:3 | monitor:dir=runs'
@@ -80,7 +81,7 @@ class PipelineSpec:
     render_mode: str | None = None
     env_kwargs: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = field(default_factory=Settings)
     debug: bool = False
-    wrappers: tuple[LayerSpec, ...] = ()
+    wrappers: tuple[WrapperSpec, ...] = ()
     training: bool | None = None
     stats: str | None = None
     eval: Mapping[str, Any] = field(default_factory=Settings)
@@ -97,7 +98,7 @@ class PipelineSpec:
 
     @classmethod
     def parse(cls, line: str) -> PipelineSpec:
-        """Read a one-line pipeline: the environment, settings, then the layers after bars.
+        """Read a one-line pipeline: the environment, settings, then the wrappers after bars.
 
         Args:
             line: ``"CartPole-v1 n=4 seed=1 | framestack:4 | monitor"``.
@@ -106,7 +107,7 @@ class PipelineSpec:
             SpecError: the line cannot be read, or is not text.
 
         >>> spec = PipelineSpec.parse("PongNoFrameskip-v4 n=8 backend.workers=2 | atari | framestack:4")
-        >>> spec.n, [layer.name for layer in spec.wrappers], spec.backend.options
+        >>> spec.n, [wrapper.name for wrapper in spec.wrappers], spec.backend.options
         (8, ['atari', 'framestack'], {'workers': 2})
         >>> PipelineSpec.parse(format(spec)) == spec
         True
@@ -200,7 +201,7 @@ class PipelineSpec:
         Raises:
             SpecError: a value is not a scalar, or exists only in this process.
         """
-        return write_line(self.to_dict(), (layer.format() for layer in self.wrappers))
+        return write_line(self.to_dict(), (wrapper.format() for wrapper in self.wrappers))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that ``from_dict`` reads back; defaults are left out.
@@ -231,9 +232,9 @@ class PipelineSpec:
         return names_of(self.env if isinstance(self.env, tuple) else (self.env,))
 
     @property
-    def layer_names(self) -> tuple[str, ...]:
-        """The layers' names, inner first."""
-        return tuple(layer.name for layer in self.wrappers)
+    def wrapper_names(self) -> tuple[str, ...]:
+        """The wrappers' names, inner first."""
+        return tuple(wrapper.name for wrapper in self.wrappers)
 
     @property
     def each_env_kwargs(self) -> tuple[Mapping[str, Any], ...]:
@@ -252,24 +253,28 @@ class PipelineSpec:
 
     @functools.cached_property
     def hash(self) -> str:
-        """Twelve hexadecimal digits over all that changes the stream: environment, kwargs, layers, mode, n, engines.
+        """Twelve hexadecimal digits over all that changes the stream: environment, kwargs, wrappers, mode, n, engines.
 
         Raises:
-            SpecError: the spec has not been resolved by a plan, so its layers' defaults are unknown.
+            SpecError: the spec has not been resolved by a plan, so its wrappers' defaults are unknown.
         """
-        if self.n is None or any(layer.not_hashed is None for layer in self.wrappers):
+        if self.n is None or any(wrapper.not_hashed is None for wrapper in self.wrappers):
             fail_where("hash", "not known before a plan has filled in the defaults; use plan(spec).pipeline.hash")
-        layers = [
-            [layer.target, layer.args, {k: v for k, v in layer.kwargs.items() if k not in (layer.not_hashed or ())}]
+        wrappers = [
+            [
+                wrapper.target,
+                wrapper.args,
+                {k: v for k, v in wrapper.kwargs.items() if k not in (wrapper.not_hashed or ())},
+            ]
             for word in self.wrappers
-            for layer in word.expanded
+            for wrapper in word.expanded
         ]
         each = [
             {k: v for k, v in one.items() if k != "render_mode"} for one in self.each_env_kwargs
         ]  # as the key of it
         env_kwargs = each if isinstance(self.env_kwargs, tuple) else each[0]
         engines = [] if self.envs_per_engine is None else [self.envs_per_engine]
-        what = identity([self.env, env_kwargs, layers, self.autoreset, self.n, *engines])
+        what = identity([self.env, env_kwargs, wrappers, self.autoreset, self.n, *engines])
         content = json.dumps(what, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -317,7 +322,7 @@ def overridden(
     for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
         place = (places or {}).get(key, Place())
         first = key.partition(".")[0]
-        if first in spec.layer_names and first not in known:
+        if first in spec.wrapper_names and first not in known:
             fail_where(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
         with mistakes:
             refuse_unknown(first, known, Source(otherwise=place))
@@ -353,9 +358,9 @@ _WITH_OPTIONS = re.compile(r"=|:[^A-Za-z_]")  # of a backend: an import path has
 
 
 def read_line(line: str) -> dict[str, Any]:
-    """Return the keys of a pipeline that is written in one line; layers stay as written."""
+    """Return the keys of a pipeline that is written in one line; wrappers stay as written."""
     source = Source()
-    head, *layers = split(line, "|", source)
+    head, *wrappers = split(line, "|", source)
     words = [word for word in split(head, " \t\r\n", source) if word]
     if with_comma := [word for word in words if word.endswith(",")]:
         fail(source, f'expected spaces between the environment and its settings, got the comma of "{with_comma[0]}"')
@@ -371,20 +376,20 @@ def read_line(line: str) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if not equals:
             remedy = f'. Did you mean "n={word}"?' if word.isdecimal() else ""
-            fail(source, f'expected key=value or a bar before a layer, got "{word}"{remedy}')
+            fail(source, f'expected key=value or a bar before a wrapper, got "{word}"{remedy}')
         if key.partition(".")[0] == "wrappers":
-            fail_where(key, 'layers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
+            fail_where(key, 'wrappers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
         for part, value in _parts(key, scalar(text, source)):
             _set(data, part, value)
-    for number, layer in enumerate(layers):
-        if not layer.strip():
-            fail_where(f"wrappers[{number}]", "nothing stands behind the bar; leave it out or name a layer")
-    if layers:
-        data["wrappers"] = [layer.strip() for layer in layers]
+    for number, wrapper in enumerate(wrappers):
+        if not wrapper.strip():
+            fail_where(f"wrappers[{number}]", "nothing stands behind the bar; leave it out or name a wrapper")
+    if wrappers:
+        data["wrappers"] = [wrapper.strip() for wrapper in wrappers]
     return data
 
 
-def write_line(data: Mapping[str, Any], layers: Iterable[str], *, shown_anyway: bool = False) -> str:
+def write_line(data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway: bool = False) -> str:
     """Write a line that ``read_line`` reads back; or one that shows also what no line can hold."""
     env, word = data["env"], _shown_word if shown_anyway else _word
     if isinstance(env, str):
@@ -394,7 +399,7 @@ def write_line(data: Mapping[str, Any], layers: Iterable[str], *, shown_anyway: 
     else:
         fail_where("env", f"{shown(env)} cannot be written in a line; write the pipeline as YAML")
     settings = {name: value for name, value in data.items() if name not in ("env", "wrappers")}
-    return " | ".join([" ".join([first, *(word(steps, value) for steps, value in _leaves(settings))]), *layers])
+    return " | ".join([" ".join([first, *(word(steps, value) for steps, value in _leaves(settings))]), *wrappers])
 
 
 def _parts(key: str, value: Any) -> list[tuple[str, Any]]:
@@ -459,7 +464,7 @@ _MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
 def load_without_imports(path: Path) -> PipelineSpec:
     """Read a pipeline file, and refuse it as ``refuse_imports`` does.
 
-    Each file is checked before the one that extends it changes its layers, because that may need their signatures.
+    Each file is checked before the one that extends it changes its wrappers, because that may need their signatures.
     """
     data, source = read_file(path)
     draft = Draft()
@@ -470,10 +475,10 @@ def load_without_imports(path: Path) -> PipelineSpec:
 
 
 def refuse_imports(spec: PipelineSpec) -> None:
-    """Refuse a pipeline that names a module, as environment, backend or layer or in any argument, or that connects.
+    """Refuse a pipeline that names a module, as environment, backend or wrapper or in any argument, or that connects.
 
-    Arguments count because layers import some of them (``trigger`` of ``video``), and layers of other packages may do
-    anything with theirs. Names alone lead only to what is installed and registered.
+    Arguments count because wrappers import some of them (``trigger`` of ``video``), and wrappers of other packages may
+    do anything with theirs. Names alone lead only to what is installed and registered.
     """
     _refuse(to_draft(spec))
 
@@ -486,7 +491,7 @@ def _refuse(draft: Draft) -> None:
 
 def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
     """What would be imported, and where it was written."""
-    if isinstance(value, LayerSpec):
+    if isinstance(value, WrapperSpec):
         if ":" in value.name:
             yield str(value.source), value.name
         given: list[tuple[str | int, Any]] = [*enumerate(value.args), *value.kwargs.items()]
@@ -504,8 +509,10 @@ def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
                 yield str(source.at(key)), key
             if key == "backend" and isinstance(inner, str):
                 inner = BackendSpec.parse(inner, source.at(key))
-            stands_for_a_layer = source.steps == ("eval", "wrappers") and str(key).isdigit() and isinstance(inner, str)
-            read = LayerSpec.parse(inner, source.at(key)) if stands_for_a_layer else inner
+            stands_for_a_wrapper = (
+                source.steps == ("eval", "wrappers") and str(key).isdigit() and isinstance(inner, str)
+            )
+            read = WrapperSpec.parse(inner, source.at(key)) if stands_for_a_wrapper else inner
             yield from _imports(read, source.at(key))
     elif isinstance(value, (list, tuple)):
         for index, inner in enumerate(value):

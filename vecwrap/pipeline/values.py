@@ -27,7 +27,7 @@ from vecwrap.pipeline.places import MAX_DEPTH, Source, fail, fail_where
 from vecwrap.pipeline.scalars import MAX_BITS, pieces, quoted, read_scalar, write_scalar
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the default repr of an object
-MAX_PARTS = 1000  # of one text, and layers in a pipeline; lists in files are counted as they are read
+MAX_PARTS = 1000  # of one text, and wrappers in a pipeline; lists in files are counted as they are read
 
 
 class Settings(Mapping[str, Any]):

@@ -1,4 +1,4 @@
-"""The words of a pipeline as they were written: its layers and its backend."""
+"""The words of a pipeline as they were written: its wrappers and its backend."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from vecwrap.pipeline.values import (
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _WITHOUT_COLON = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+|\s*\((?=.*\)$))(?P<arguments>[^()]+)\)?")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_NOWHERE = Source(steps=("layer",))
+_NOWHERE = Source(steps=("wrapper",))
 POSITIONAL = "*"  # the key for positional arguments in a mapping that has keywords too
 
 
 class _Named:
-    """What layers and backends share."""
+    """What wrappers and backends share."""
 
     target: str | Callable[..., Any]
 
@@ -59,40 +59,40 @@ def _is_dotless_path(target: str) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class LayerSpec(_Named):
-    """One layer as it was written: its target and its arguments."""
+class WrapperSpec(_Named):
+    """One wrapper as it was written: its target and its arguments."""
 
     # a registered name, an import path ``"module:attr"``, or in Python a class or any callable that wraps
     target: str | Callable[..., Any]
     args: tuple[Any, ...] = ()  # positional arguments, after the environment
     kwargs: Mapping[str, Any] = field(default_factory=Settings)  # keyword arguments
     source: Source = field(default=_NOWHERE, repr=False)  # where it was written
-    # the arguments that do not change the stream (paths); None until a plan has resolved the layer
+    # the arguments that do not change the stream (paths); None until a plan has resolved the wrapper
     not_hashed: frozenset[str] | None = field(default=None, repr=False)
-    # for a preset that a plan has resolved, the layers that it stands for; None for a layer
-    layers: tuple[LayerSpec, ...] | None = field(default=None, repr=False)
+    # for a preset that a plan has resolved, the wrappers that it stands for; None for a wrapper
+    wrappers: tuple[WrapperSpec, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "args", tuple(map(copied, self.args)))
         object.__setattr__(self, "kwargs", Settings(self.kwargs))
 
     @classmethod
-    def parse(cls, layer: Any, source: Source = _NOWHERE) -> LayerSpec:
-        """Read a layer in any of its forms."""
-        if isinstance(layer, LayerSpec):
-            return layer
-        if isinstance(layer, str):
-            return cls(*read_layer_text(layer, source), source=source)
-        if isinstance(layer, Mapping):
-            return cls(*_read_layer_mapping(layer, source), source=source)
-        if callable(layer):
-            return cls(*_read_layer_object(layer, source), source=source)
-        return fail(source, f"expected a layer (a name, a mapping of one key, or a callable), got {shown(layer)}")
+    def parse(cls, wrapper: Any, source: Source = _NOWHERE) -> WrapperSpec:
+        """Read a wrapper in any of its forms."""
+        if isinstance(wrapper, WrapperSpec):
+            return wrapper
+        if isinstance(wrapper, str):
+            return cls(*read_wrapper_text(wrapper, source), source=source)
+        if isinstance(wrapper, Mapping):
+            return cls(*_read_wrapper_mapping(wrapper, source), source=source)
+        if callable(wrapper):
+            return cls(*_read_wrapper_object(wrapper, source), source=source)
+        return fail(source, f"expected a wrapper (a name, a mapping of one key, or a callable), got {shown(wrapper)}")
 
     @property
-    def expanded(self) -> tuple[LayerSpec, ...]:
-        """The layers that it stands for: itself, or a preset's."""
-        return (self,) if self.layers is None else self.layers
+    def expanded(self) -> tuple[WrapperSpec, ...]:
+        """The wrappers that it stands for: itself, or a preset's."""
+        return (self,) if self.wrappers is None else self.wrappers
 
     @property
     def where(self) -> str:
@@ -107,7 +107,7 @@ class LayerSpec(_Named):
         return f'{place}{self.source.label()} "{self.name}", argument {which}'
 
     def format(self) -> str:
-        """Write the layer as a string."""
+        """Write the wrapper as a string."""
         return self._line(self._written_target(), self._in_a_line)
 
     def _line(self, target: str, write: Callable[[Any], str]) -> str:
@@ -121,7 +121,7 @@ class LayerSpec(_Named):
         return write_scalar(value)
 
     def to_data(self) -> Any:
-        """Return the layer as plain data, in the shortest form: a string, or a mapping of one key."""
+        """Return the wrapper as plain data, in the shortest form: a string, or a mapping of one key."""
         target = self._written_target()
         args, kwargs = [plain(value, self.where) for value in self.args], plain(self.kwargs, self.where)
         if kwargs:
@@ -152,7 +152,7 @@ class LayerSpec(_Named):
 _Parts: TypeAlias = tuple[str | Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 
-def read_layer_text(text: str, source: Source) -> _Parts:
+def read_wrapper_text(text: str, source: Source) -> _Parts:
     """``name``, ``name:arguments``, ``pkg.mod:attr``, ``pkg.mod:attr:arguments``.
 
     An import path has a dot before its first colon, or a second colon; nothing else is one.
@@ -162,7 +162,7 @@ def read_layer_text(text: str, source: Source) -> _Parts:
         if not _NAME.fullmatch(first):
             meant = _WITHOUT_COLON.fullmatch(text.strip())
             remedy = f'. Arguments follow a colon: "{meant["name"]}:{meant["arguments"].lstrip(": ")}"' if meant else ""
-            fail(source, f"expected the name of a layer, got {shown(text)}{remedy}")
+            fail(source, f"expected the name of a wrapper, got {shown(text)}{remedy}")
         if not rest:
             return first, (), {}
         if not rest[0].strip():
@@ -211,14 +211,14 @@ def _read_arguments(text: str, where: str, source: Source) -> tuple[tuple[Any, .
     return tuple(args), kwargs
 
 
-def _read_layer_mapping(layer: Mapping[Any, Any], source: Source) -> _Parts:
+def _read_wrapper_mapping(wrapper: Mapping[Any, Any], source: Source) -> _Parts:
     """``{name: arg}``, ``{name: [args]}``, ``{name: {key: value}}``; a key with a colon is an import path."""
-    if len(layer) != 1:
-        keys = ", ".join(key if isinstance(key, str) else shown(key) for key in layer)
-        remedy = "Settings of a layer go one level deeper: {name: {key: value}}"
-        fail(source, f"expected a mapping of one key, the layer's name, got {len(layer)} keys ({keys}). {remedy}")
-    ((name, given),) = layer.items()
-    name = checked_name(name, "layer", source)
+    if len(wrapper) != 1:
+        keys = ", ".join(key if isinstance(key, str) else shown(key) for key in wrapper)
+        remedy = "Settings of a wrapper go one level deeper: {name: {key: value}}"
+        fail(source, f"expected a mapping of one key, the wrapper's name, got {len(wrapper)} keys ({keys}). {remedy}")
+    ((name, given),) = wrapper.items()
+    name = checked_name(name, "wrapper", source)
     return name, *read_arguments(given, f'{source} "{name}"')
 
 
@@ -230,7 +230,7 @@ def checked_name(name: Any, kind: str, source: Source) -> str:
 
 
 def read_arguments(given: Any, where: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Read what is given under a layer's name: nothing, one argument, a list of them, or a mapping of their names."""
+    """Read what is given under a wrapper's name: nothing, one argument, a list of them, or a mapping of their names."""
     if given is None:
         return (), {}
     if not is_mapping(given):
@@ -245,34 +245,34 @@ def read_arguments(given: Any, where: str) -> tuple[tuple[Any, ...], Mapping[str
     return tuple(args), kwargs
 
 
-def _read_layer_object(layer: Callable[..., Any], source: Source) -> _Parts:
-    if not isinstance(layer, functools.partial):
-        return import_path(layer) or layer, (), {}
-    if layer.args:
+def _read_wrapper_object(wrapper: Callable[..., Any], source: Source) -> _Parts:
+    if not isinstance(wrapper, functools.partial):
+        return import_path(wrapper) or wrapper, (), {}
+    if wrapper.args:
         fail_where(
-            f'{source} "{shown(layer.func)}"',
-            f"the partial binds {shown(layer.args[0])} where the environment goes. Bind by keyword",
+            f'{source} "{shown(wrapper.func)}"',
+            f"the partial binds {shown(wrapper.args[0])} where the environment goes. Bind by keyword",
         )
-    return import_path(layer.func) or layer.func, (), dict(layer.keywords)
+    return import_path(wrapper.func) or wrapper.func, (), dict(wrapper.keywords)
 
 
-def read_layers(layers: Any, source: Source) -> tuple[LayerSpec, ...]:
-    """Read a list of layers, or one text with bars between them."""
-    if isinstance(layers, str):
-        layers = [part.strip() for part in split(layers, "|", source)]
-    if layers is None:
+def read_wrappers(wrappers: Any, source: Source) -> tuple[WrapperSpec, ...]:
+    """Read a list of wrappers, or one text with bars between them."""
+    if isinstance(wrappers, str):
+        wrappers = [part.strip() for part in split(wrappers, "|", source)]
+    if wrappers is None:
         return ()
-    if not isinstance(layers, Sequence):
+    if not isinstance(wrappers, Sequence):
         mapping = (
-            ". A mapping changes the layers of a file that this one extends" if isinstance(layers, Mapping) else ""
+            ". A mapping changes the wrappers of a file that this one extends" if isinstance(wrappers, Mapping) else ""
         )
-        fail(source, f"expected a list of layers, got {shown(layers)}{mapping}")
-    if len(layers) > MAX_PARTS:
-        fail(source, f"expected at most {MAX_PARTS:,} layers, got {len(layers):,}")
+        fail(source, f"expected a list of wrappers, got {shown(wrappers)}{mapping}")
+    if len(wrappers) > MAX_PARTS:
+        fail(source, f"expected at most {MAX_PARTS:,} wrappers, got {len(wrappers):,}")
     read, mistakes = [], Mistakes()
-    for index, layer in enumerate(layers):
+    for index, wrapper in enumerate(wrappers):
         with mistakes:
-            read.append(LayerSpec.parse(layer, source.at(index)))
+            read.append(WrapperSpec.parse(wrapper, source.at(index)))
     mistakes.raise_all()
     return tuple(read)
 
@@ -322,7 +322,7 @@ class BackendSpec(_Named):
                 return cls(import_path(name) or name, options)
             return cls(checked_name(name, "backend", source.at("name")), options)
         if isinstance(backend, str):
-            target, args, kwargs = read_layer_text(backend, source)
+            target, args, kwargs = read_wrapper_text(backend, source)
             if args:
                 fail(source, f'expected options by name, got {shown(args[0])}. Write "{target}:workers=2"')
             return cls(target, kwargs)

@@ -1,6 +1,6 @@
 """Batches: an array with a leading axis of m rows, or a dict or tuple of such, nested to any depth.
 
-These few functions are all that layers, backends and the face need; none of them needs a space.
+These few functions are all that wrappers, backends and the face need; none of them needs a space.
 """
 
 from __future__ import annotations

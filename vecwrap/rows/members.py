@@ -22,46 +22,47 @@ Space: TypeAlias = spaces.Space[Any]
 
 
 def choose(
-    layer: str,
+    wrapper: str,
     space: Space,
     keys: tuple[str, ...] | None,
     fits: Callable[[Space], bool],
     expected: str,
     remedy: str,
 ) -> dict[Key, Any]:
-    """Return the spaces that a layer applies to, by key; ``keys`` None means all, ``fits`` whether it supports one.
+    """Return the spaces that a wrapper applies to, by key; ``keys`` None means all, ``fits`` whether it supports one.
 
     PlanError says what spaces are ``expected``, and the ``remedy``.
     """
     if not isinstance(space, spaces.Dict):
         if keys is not None:
             raise PlanError(
-                f"{layer}: keys: expected observations of a Dict space, got {space}; leave keys out, it has no members"
+                f"{wrapper}: keys: expected observations of a Dict space, got {space}; leave keys out, it has no "
+                "members"
             )
         if not fits(space):
-            raise PlanError(f"{layer}: expected observations of {expected}, got {space}; {remedy}")
+            raise PlanError(f"{wrapper}: expected observations of {expected}, got {space}; {remedy}")
         return {None: space}
     if keys is not None:
-        refuse_missing(layer, space, keys)
+        refuse_missing(wrapper, space, keys)
     fitting = [key for key, member in space.spaces.items() if fits(member)]
     for key in space.spaces if keys is None else keys:
         if key not in fitting:
             if keys is None and fitting:
                 remedy = "name those that it is for: keys=[" + ", ".join(f'"{name}"' for name in fitting) + "]"
-            raise PlanError(f"{layer}: {name_of(key)}: expected {expected}, got {space[key]}; {remedy}")
+            raise PlanError(f"{wrapper}: {name_of(key)}: expected {expected}, got {space[key]}; {remedy}")
     return {key: space[key] for key in (space.spaces if keys is None else keys)}
 
 
-def refuse_missing(layer: str, space: spaces.Dict, keys: tuple[str, ...], argument: str = "keys") -> None:
+def refuse_missing(wrapper: str, space: spaces.Dict, keys: tuple[str, ...], argument: str = "keys") -> None:
     """Raise PlanError unless all keys are members of the space, without repeats, and there is at least one."""
-    refuse_one_text(f"{layer}: {argument}", keys)
+    refuse_one_text(f"{wrapper}: {argument}", keys)
     known = list(space.spaces)
     for key in keys:
         if key not in known:
             near = did_you_mean(key, known)
-            raise PlanError(f'{layer}: {argument}: expected members of the observations, {known}, got "{key}".{near}')
+            raise PlanError(f'{wrapper}: {argument}: expected members of the observations, {known}, got "{key}".{near}')
     if not keys or len(set(keys)) != len(keys):
-        raise PlanError(f"{layer}: {argument}: expected one or more of {known}, each once, got {list(keys)}")
+        raise PlanError(f"{wrapper}: {argument}: expected one or more of {known}, each once, got {list(keys)}")
 
 
 def replaced(space: Space, new: Mapping[Key, Space]) -> Space:
@@ -103,16 +104,16 @@ def is_box(space: Space) -> bool:
     return isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "iuf"
 
 
-def box_between(layer: str, low: float, high: float, shape: tuple[int, ...], dtype: Any) -> spaces.Box:
+def box_between(wrapper: str, low: float, high: float, shape: tuple[int, ...], dtype: Any) -> spaces.Box:
     """Return the Box between two bounds; PlanError if they do not fit it."""
     bounds = []
     for name, bound in (("low", low), ("high", high)):
         with np.errstate(over="ignore"):
             bounds.append(np.full(shape, bound, dtype))
         if not np.isfinite(bounds[-1]).all():
-            raise PlanError(f"{layer}: {name}: expected a finite number that {np.dtype(dtype)} can hold, got {bound}")
+            raise PlanError(f"{wrapper}: {name}: expected a finite number that {np.dtype(dtype)} can hold, got {bound}")
     if not (bounds[0] < bounds[1]).all():
-        raise PlanError(f"{layer}: expected low < high, got low={low} and high={high}")
+        raise PlanError(f"{wrapper}: expected low < high, got low={low} and high={high}")
     return spaces.Box(bounds[0], bounds[1], dtype=dtype)
 
 
@@ -145,7 +146,7 @@ class Line:
         return np.asarray(self._low * (1 - part) + self._high * part).astype(self._dtype, copy=False)
 
 
-def flat_box(layer: str, space: Space) -> spaces.Box:
+def flat_box(wrapper: str, space: Space) -> spaces.Box:
     """Return the Box of a flattened observation; PlanError if it has no flat form."""
     try:
         box = spaces.utils.flatten_space(space) if space.is_np_flattenable else None
@@ -153,8 +154,8 @@ def flat_box(layer: str, space: Space) -> spaces.Box:
         box = None
     if not isinstance(box, spaces.Box):
         raise PlanError(
-            f"{layer}: expected observations with a flat form of fixed size, got {space}; filter_obs, inside of this "
-            "layer, leaves members of a Dict out"
+            f"{wrapper}: expected observations with a flat form of fixed size, got {space}; filter_obs, inside of this "
+            "wrapper, leaves members of a Dict out"
         )
     return box
 

@@ -36,7 +36,7 @@ class Normalizing:
         for half in halves:
             half.on_step(step)
 
-    def layer_statistics(self) -> dict[str, RunningStatistics]:
+    def wrapper_statistics(self) -> dict[str, RunningStatistics]:
         """The statistics themselves, by the names that errors use."""
         return {name: each for half in self._halves.values() for name, each in half.named().items()}
 
@@ -45,33 +45,33 @@ class Normalizing:
         for half in self._halves.values():
             half.borrow(statistics)
 
-    def layer_state(self) -> dict[str, Any]:
+    def wrapper_state(self) -> dict[str, Any]:
         """Return the statistics, the running returns, and the last rows."""
         states: dict[str, Any] = {name: half.state() for name, half in self._halves.items()}
         alone: dict[str, Any] | None = states.get("")
         return states if alone is None else alone
 
-    def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``layer_state`` returned."""
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
+        """Restore the state that ``wrapper_state`` returned."""
         for name, half in self._halves.items():
             half.load(state[name] if name else state)
 
     def normalizers(self) -> tuple[Any, ...]:
-        """The halves of this layer."""
+        """The halves of this wrapper."""
         return tuple(self._halves.values())
 
 
 class _Half:
     """What both halves keep: how to normalise, and which of their rows mean something."""
 
-    def __init__(self, layer: str, clip_name: str, clip: float, epsilon: float) -> None:
-        for name, value in (("clip" if layer != "normalize" else clip_name, clip), ("epsilon", epsilon)):
+    def __init__(self, wrapper: str, clip_name: str, clip: float, epsilon: float) -> None:
+        for name, value in (("clip" if wrapper != "normalize" else clip_name, clip), ("epsilon", epsilon)):
             if math.isnan(value) or value <= 0:
-                raise PlanError(f"{layer}: {name}: expected a number above 0, got {value}")
-        self._layer = layer
+                raise PlanError(f"{wrapper}: {name}: expected a number above 0, got {value}")
+        self._wrapper = wrapper
         self.clip = clip
         self.epsilon = epsilon
-        self._borrowed = False  # whether the statistics are another layer's, which a load must not change
+        self._borrowed = False  # whether the statistics are another wrapper's, which a load must not change
         self._begun = self._has_shown = False
 
     def _refuse_unbegun(self) -> None:
@@ -85,8 +85,8 @@ class _Half:
         whose = f"of sub-environment {i}" if i is not None else "too large to be squared"
         value = f", got {take(values, rows[0])}" if len(rows) else ""
         return NotFiniteError(
-            f"{self._layer}: {what} {whose}: expected finite numbers{value}; nothing was counted. The layer check_nan, "
-            "inside of this one, tells the action that led there; eval() lets them through",
+            f"{self._wrapper}: {what} {whose}: expected finite numbers{value}; nothing was counted. The wrapper "
+            "check_nan, inside of this one, tells the action that led there; eval() lets them through",
             index=i,
         )
 
@@ -101,19 +101,19 @@ class ObservationNormalizer(_Half):
     """
 
     def __init__(
-        self, layer: str, env: Any, *, clip: float, epsilon: float, keys: tuple[str, ...] | None, integers: bool
+        self, wrapper: str, env: Any, *, clip: float, epsilon: float, keys: tuple[str, ...] | None, integers: bool
     ) -> None:
         space: spaces.Space[Any] = env.single_observation_space
         boxes = members.choose(
-            layer,
+            wrapper,
             space,
             keys,
             lambda member: members.is_box(member) and (integers or np.dtype(member.dtype).kind == "f"),
             "a Box of floats" if not integers else "a Box of numbers",
-            "the layer flatten, inside of this one, makes a Box of most spaces"
+            "the wrapper flatten, inside of this one, makes a Box of most spaces"
             + ("" if integers else "; integers=true normalises Boxes of integers too, images for instance"),
         )
-        super().__init__(layer, "clip_obs", clip, epsilon)
+        super().__init__(wrapper, "clip_obs", clip, epsilon)
         scaled: dict[Key, Any] = {key: spaces.Box(-clip, clip, box.shape, np.float32) for key, box in boxes.items()}
         self.space = members.replaced(space, scaled)
         self.statistics = {key: RunningStatistics(box.shape) for key, box in boxes.items()}
@@ -166,10 +166,10 @@ class ObservationNormalizer(_Half):
         )
 
     def _checked(self, observations: Batch) -> Batch:
-        """The same with arrays, if they are observations of this layer, with any leading axes."""
+        """The same with arrays, if they are observations of this wrapper, with any leading axes."""
         given: dict[Key, Array] = {}
         for key, statistics in self.statistics.items():
-            shape, where = statistics.mean.shape, f"{self._layer}: {members.name_of(key)}"
+            shape, where = statistics.mean.shape, f"{self._wrapper}: {members.name_of(key)}"
             if key is not None and not (isinstance(observations, Mapping) and key in observations):
                 raise ArgumentError(f"{where}: expected a dict with this key, got {type(observations).__name__}")
             values = given[key] = np.asarray(members.of(observations, key))
@@ -212,15 +212,15 @@ class ObservationNormalizer(_Half):
         """Restore the state that ``state`` returned; CheckpointError if it is for different observations."""
         expected, got = ({key or "" for key in self.statistics}, set(state["statistics"]))
         if expected != got:
-            raise CheckpointError(f"{self._layer}: expected statistics of {sorted(expected)}, got {sorted(got)}")
+            raise CheckpointError(f"{self._wrapper}: expected statistics of {sorted(expected)}, got {sorted(got)}")
         if self._borrowed:
             self.statistics = {key: RunningStatistics(old.mean.shape) for key, old in self.statistics.items()}
             self._borrowed = False
         for key, statistics in self.statistics.items():
-            where = f"{self._layer}: {members.name_of(key)}"
+            where = f"{self._wrapper}: {members.name_of(key)}"
             statistics.load(state["statistics"][key or ""], where)
             self._shown[key].load(state["shown"][key or ""], where)
-        self._original.load(state["original"], f"{self._layer}: original observations")
+        self._original.load(state["original"], f"{self._wrapper}: original observations")
         self._begun, self._has_shown = fitting(state["begun"], False, "begun"), False
 
     def _normalised(self, observations: Batch) -> Batch:
@@ -241,10 +241,10 @@ class RewardNormalizer(_Half):
         returns: (n,) float64, the running return of each sub-environment.
     """
 
-    def __init__(self, layer: str, num_envs: int, *, gamma: float, clip: float, epsilon: float) -> None:
+    def __init__(self, wrapper: str, num_envs: int, *, gamma: float, clip: float, epsilon: float) -> None:
         if not 0 <= gamma <= 1:
-            raise PlanError(f"{layer}: gamma: expected a number from 0 to 1, got {gamma}")
-        super().__init__(layer, "clip_reward", clip, epsilon)
+            raise PlanError(f"{wrapper}: gamma: expected a number from 0 to 1, got {gamma}")
+        super().__init__(wrapper, "clip_reward", clip, epsilon)
         self.gamma = gamma
         self.statistics = RunningStatistics()
         self.returns = np.zeros(num_envs)
@@ -318,7 +318,7 @@ class RewardNormalizer(_Half):
         """Restore the state that ``state`` returned."""
         if self._borrowed:
             self.statistics, self._borrowed = RunningStatistics(), False
-        self.statistics.load(state["statistics"], f"{self._layer}: rewards")
+        self.statistics.load(state["statistics"], f"{self._wrapper}: rewards")
         put(self.returns, state["returns"], "returns")
         put(self._original, state["original"], "original")
         self._begun, self._has_shown = fitting(state["begun"], False, "begun"), False

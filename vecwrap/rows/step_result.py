@@ -1,4 +1,4 @@
-"""The contract between layers: the autoreset modes and the one record that every layer receives.
+"""The contract between wrappers: the autoreset modes and the one record that every wrapper receives.
 
 A batch is m <= n rows and every row carries the index of its sub-environment. Inside the chain a batch of observations
 is an array with leading axis m, or a dict or tuple of such; values that have no array form (Text, Graph, Sequence,
@@ -77,8 +77,9 @@ class Frames(Enum):
 class StepResult:
     """m rows that pass up through the chain after a step, a reset, a masked reset or a ``recv``.
 
-    Layers *assign* fields and never write into the arrays, which may be shared with arrays that the user holds. A reset
-    is a StepResult too: ``first`` True, ``acted`` False, rewards 0; so layers need not know the autoreset mode.
+    Wrappers *assign* fields and never write into the arrays, which may be shared with arrays that the user holds. A
+    reset
+    is a StepResult too: ``first`` True, ``acted`` False, rewards 0; so wrappers need not know the autoreset mode.
 
     Attributes:
         env_ids: (m,) int64. The sub-environment of each row; ascending, each at most once.
@@ -95,7 +96,7 @@ class StepResult:
         lost: (m,) bool. The sub-environment was lost since its last row, with any episode or game it was running. If
             the agent's episode was running, it ends here: truncated, reward 0, ``acted`` False, and its last
             observation is the last one delivered. Otherwise the row opens the next episode.
-        raw_rewards: (m,) float64. The environment's own rewards, before any layer clipped or scaled them.
+        raw_rewards: (m,) float64. The environment's own rewards, before any wrapper clipped or scaled them.
         raw_dones: (m,) bool. The environment's own episode ended in this row (a lost life is not an end).
         raw_first: (m,) bool. This observation opens an episode of the environment itself: a new game.
         infos: columns, each with its ``_key`` mask, m rows.
@@ -108,7 +109,7 @@ class StepResult:
         raw_of_step: ``raw_rewards`` and ``raw_dones`` as they were before the reset that followed an end, if a game
             ended within that reset (during its no-ops, say); None if none did.
         failures: errors of sub-environments that raised in this call; their rows are not included.
-        added: the names of columns that layers added to ``infos``; these are about the step, even if the row's other
+        added: the names of columns that wrappers added to ``infos``; these are about the step, even if the row's other
             infos are those of the reset that followed it.
         ordinary: for ``in_stride``: the flags that it goes by, while they are those with which nothing happens.
 
@@ -188,7 +189,7 @@ class StepResult:
         """Add a column and its mask to ``infos``, in a new dict that leaves the present one unchanged.
 
         Args:
-            key: the column's name; a layer's column of that name is replaced, an environment's gets another name.
+            key: the column's name; a wrapper's column of that name is replaced, an environment's gets another name.
             values: (m, ...) array, or a dict of such.
             mask: (m,) bool, which rows have it.
         """

@@ -247,7 +247,7 @@ class Slots:
                 raise ValueError("expected the infos of an engine among these rows")
             self._blocks[own.start] = own, infos, final_infos
 
-    # -- to the layers -------------------------------------------------------------------------------------------------
+    # -- to the wrappers -----------------------------------------------------------------------------------------------
 
     def collect(self, env_ids: IntArray, *, copy: bool = True) -> StepResult:
         """Return these rows as a StepResult of fresh arrays (views of the slots with ``copy=False``, if possible)."""

@@ -1,4 +1,4 @@
-"""The layers of one environment: the wrappers around it, and the environment itself."""
+"""The wrappers of one environment: the wrappers around it, and the environment itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Env = gymnasium.Env[Any, Any]
 
 
 def chain_of(env: Env) -> Iterator[Env]:
-    """Go through the layers of an environment, outermost first, down to the environment itself."""
+    """Go through the wrappers of an environment, outermost first, down to the environment itself."""
     while isinstance(env, gymnasium.Wrapper):
         yield env
         env = env.env
@@ -28,7 +28,7 @@ def chain_of(env: Env) -> Iterator[Env]:
 
 def wrappers_of(env: Env) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
     """Go through the wrappers of an environment, outermost first, without the environment itself."""
-    return (layer for layer in chain_of(env) if isinstance(layer, gymnasium.Wrapper))
+    return (wrapper for wrapper in chain_of(env) if isinstance(wrapper, gymnasium.Wrapper))
 
 
 def of_several_agents(env: Any) -> str:

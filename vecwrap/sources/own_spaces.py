@@ -24,31 +24,31 @@ _owners: weakref.WeakValueDictionary[int, Env] = weakref.WeakValueDictionary()  
 def own_spaces(env: Env) -> None:
     """Give an environment, and the wrappers around it, copies of spaces that are shared: of a class, of a module.
 
-    Otherwise sub-environments in one process would draw from one generator, and those in another process would not.
-    No layer's ``__dict__`` is looked at if nothing is shared: that would make CPython 3.11 and 3.12 keep its attributes
+    Otherwise sub-environments in one process would draw from one generator, and those in another process would not. No
+    wrapper's ``__dict__`` is looked at if nothing is shared: that would make CPython 3.11 and 3.12 keep its attributes
     in a dict from then on, and an environment like CartPole would step slower by a sixth.
     """
     base = env.unwrapped
     copies: dict[int, tuple[Space, Space]] = {}  # the original, which so keeps its id, and what replaces it
-    for layer in reversed(list(chain_of(env))):
+    for wrapper in reversed(list(chain_of(env))):
         for name in _NAMES:
-            space = getattr(layer, name, None)
+            space = getattr(wrapper, name, None)
             if not isinstance(space, gymnasium.Space):
                 continue
-            of_the_class = space is inspect.getattr_static(type(layer), name, None)
+            of_the_class = space is inspect.getattr_static(type(wrapper), name, None)
             if of_the_class or any(
                 id(part) in copies or _owners.get(id(part), base) is not base for part in _parts(space)
             ):
                 with contextlib.suppress(Exception):  # a property; a space that cannot be copied or compared
                     own = _with_own_generators(space, tried := dict(copies))
-                    setattr(layer, name, own)
+                    setattr(wrapper, name, own)
                     copies, space = tried, own
             for part in _parts(space):
                 with contextlib.suppress(TypeError):  # an environment without weak references
                     _owners[id(part)] = base
-        for name, value in vars(layer).items() if copies else ():
+        for name, value in vars(wrapper).items() if copies else ():
             if isinstance(value, gymnasium.Space):  # other names for what is replaced
-                vars(layer)[name] = copies.get(id(value), (value, value))[1]
+                vars(wrapper)[name] = copies.get(id(value), (value, value))[1]
 
 
 def seed_spaces(env: Env, seed: int) -> None:
@@ -107,11 +107,11 @@ def _parts(space: Space) -> Iterator[Space]:
                 yield from _parts(part)
 
 
-def _spaces_of(layer: Env) -> list[Space]:
-    found = [getattr(layer, name, None) for name in _NAMES]
+def _spaces_of(wrapper: Env) -> list[Space]:
+    found = [getattr(wrapper, name, None) for name in _NAMES]
     return [space for space in found if isinstance(space, gymnasium.Space)]
 
 
 def _all_spaces(env: Env) -> list[Space]:
     """Return the spaces of an environment and of the wrappers around it, each once."""
-    return list({id(space): space for layer in chain_of(env) for space in _spaces_of(layer)}.values())
+    return list({id(space): space for wrapper in chain_of(env) for space in _spaces_of(wrapper)}.values())

@@ -1,4 +1,4 @@
-"""The environment's own rewards and ends, whatever the layers around it make of them."""
+"""The environment's own rewards and ends, whatever the wrappers around it make of them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vecwrap.sources.old_api import refuse_no_pair
 
 
 class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Sits between the environment and the layers, and records the environment's own rewards and ends.
+    """Sits between the environment and the wrappers, and records the environment's own rewards and ends.
 
     One agent step may be many steps of the environment (frame skip), and one reset may be several resets and steps
-    (no-ops, a lost life); a layer may also begin a new game within a step, as one that joins games does: with that the
-    game before has ended, even if the environment itself would have continued it. No reward of the environment is lost:
-    rewards after the beginning of a game count towards the game's next agent step, and those of a game that ends within
-    a reset or a step towards that row.
+    (no-ops, a lost life); a wrapper may also begin a new game within a step, as one that joins games does: with that
+    the game before has ended, even if the environment itself would have continued it. No reward of the environment is
+    lost: rewards after the beginning of a game count towards the game's next agent step, and those of a game that ends
+    within a reset or a step towards that row.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -25,19 +25,19 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._reward = 0.0
         self._done = False
         self._first = False
-        self.in_play = False  # whether a reset now is a layer's own decision, which ends the running game
+        self.in_play = False  # whether a reset now is a wrapper's own decision, which ends the running game
         self._closed: float | None = None  # remaining rewards of a game that ended before the newest began
 
     def has_wrapper_attr(self, name: str) -> bool:
-        """Whether a layer within, or the environment, has it; attributes of the tap itself are private."""
+        """Whether a wrapper within, or the environment, has it; attributes of the tap itself are private."""
         return self.env.has_wrapper_attr(name)
 
     def get_wrapper_attr(self, name: str) -> Any:
-        """Return it, from a layer within or from the environment."""
+        """Return it, from a wrapper within or from the environment."""
         return self.env.get_wrapper_attr(name)
 
     def set_wrapper_attr(self, name: str, value: Any, **kwargs: Any) -> Any:
-        """Set it, on a layer within or on the environment."""
+        """Set it, on a wrapper within or on the environment."""
         return self.env.set_wrapper_attr(name, value, **kwargs)
 
     def step(self, action: Any) -> Any:
@@ -54,12 +54,12 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         return result
 
     def record(self, reward: Any, done: bool) -> None:
-        """Record one step of the environment; a layer that bypasses ``step`` to drive the emulator calls this."""
+        """Record one step of the environment; a wrapper that bypasses ``step`` to drive the emulator calls this."""
         self._reward += float_reward(reward)
         self._done = self._done or done
 
     def record_reset(self) -> None:
-        """Record a new game; a layer that bypasses ``reset`` to drive the emulator calls this."""
+        """Record a new game; a wrapper that bypasses ``reset`` to drive the emulator calls this."""
         if (self._done or self.in_play) and not self._first:
             self._closed = self._reward
         self._reward, self._done, self._first, self.in_play = 0.0, False, True, True

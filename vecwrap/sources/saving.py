@@ -67,78 +67,78 @@ _NO_STATE_TYPES = (gymnasium.Env, gymnasium.Space, EnvSpec, FunctionType, Method
 
 
 class CannotSaveError(Exception):
-    """A layer whose state cannot be determined."""
+    """A wrapper whose state cannot be determined."""
 
 
 def env_state(env: Env) -> list[dict[str, Any]]:
     """Return the state of an environment and all its wrappers, outermost first."""
-    return [{"layer": _name(layer), "state": _state_of(layer)} for layer in chain_of(env)]
+    return [{"wrapper": _name(wrapper), "state": _state_of(wrapper)} for wrapper in chain_of(env)]
 
 
 def load_env_state(env: Env, states: list[dict[str, Any]]) -> None:
-    """Restore what ``env_state`` returned for an environment wrapped in the same layers."""
-    layers = list(chain_of(env))
-    names, saved = [_name(layer) for layer in layers], [str(state["layer"]) for state in states]
+    """Restore what ``env_state`` returned for an environment wrapped in the same wrappers."""
+    wrappers = list(chain_of(env))
+    names, saved = [_name(wrapper) for wrapper in wrappers], [str(state["wrapper"]) for state in states]
     if names != saved:
         raise ValueError(f"expected a sub-environment of {' > '.join(saved)}, got {' > '.join(names)}")
-    for layer, state in zip(layers, states, strict=True):
-        _refuse(layer, fitting(state["state"], {}, _name(layer)))
-    for layer, state in zip(layers, states, strict=True):
-        _load(layer, state["state"])
+    for wrapper, state in zip(wrappers, states, strict=True):
+        _refuse(wrapper, fitting(state["state"], {}, _name(wrapper)))
+    for wrapper, state in zip(wrappers, states, strict=True):
+        _load(wrapper, state["state"])
 
 
-def _name(layer: Env) -> str:
-    return type(layer).__qualname__
+def _name(wrapper: Env) -> str:
+    return type(wrapper).__qualname__
 
 
-def _state_of(layer: Env) -> dict[str, Any]:
+def _state_of(wrapper: Env) -> dict[str, Any]:
     state: dict[str, Any] = {}
-    match _entry(layer):
+    match _entry(wrapper):
         case "own":
-            state["own"] = own_copy(layer.state_dict())  # type: ignore[attr-defined]
+            state["own"] = own_copy(wrapper.state_dict())  # type: ignore[attr-defined]
         case "ale":
-            state.update(_ale_state(layer.unwrapped))
+            state.update(_ale_state(wrapper.unwrapped))
         case _:
-            state["attributes"] = _attributes(layer)
-    if not isinstance(layer, gymnasium.Wrapper) and layer._np_random is not None:  # noqa: SLF001
-        state["np_random"] = layer._np_random.bit_generator.state  # noqa: SLF001
-        state["np_random_seed"] = layer._np_random_seed  # noqa: SLF001
+            state["attributes"] = _attributes(wrapper)
+    if not isinstance(wrapper, gymnasium.Wrapper) and wrapper._np_random is not None:  # noqa: SLF001
+        state["np_random"] = wrapper._np_random.bit_generator.state  # noqa: SLF001
+        state["np_random_seed"] = wrapper._np_random_seed  # noqa: SLF001
     return state
 
 
-def _entry(layer: Env) -> str:
-    """Return what a layer's state consists of."""
-    if hasattr(type(layer), "state_dict") and hasattr(type(layer), "load_state_dict"):
+def _entry(wrapper: Env) -> str:
+    """Return what a wrapper's state consists of."""
+    if hasattr(type(wrapper), "state_dict") and hasattr(type(wrapper), "load_state_dict"):
         return "own"
-    if type(layer).__module__.startswith("ale_py.") and hasattr(layer, "ale"):
+    if type(wrapper).__module__.startswith("ale_py.") and hasattr(wrapper, "ale"):
         return "ale"
-    if isinstance(layer, gymnasium.Wrapper) and type(layer).__module__.startswith((_GYMNASIUM, _OURS)):
+    if isinstance(wrapper, gymnasium.Wrapper) and type(wrapper).__module__.startswith((_GYMNASIUM, _OURS)):
         return "attributes"
-    kind = "wrapper" if isinstance(layer, gymnasium.Wrapper) else "environment"
-    raise CannotSaveError(f"the {kind} {_name(layer)} offers no state_dict() and load_state_dict()")
+    kind = "wrapper" if isinstance(wrapper, gymnasium.Wrapper) else "environment"
+    raise CannotSaveError(f"the {kind} {_name(wrapper)} offers no state_dict() and load_state_dict()")
 
 
-def _refuse(layer: Env, state: dict[str, Any]) -> None:
-    """Refuse a state that is not of such a layer, before anything is changed."""
-    expected = {_entry(layer)} | (set() if isinstance(layer, gymnasium.Wrapper) else _OF_ENVIRONMENTS)
-    if not {_entry(layer)} <= state.keys() <= expected:
-        raise ValueError(f"{_name(layer)}: expected the entries {sorted(expected)}, got {sorted(map(str, state))}")
+def _refuse(wrapper: Env, state: dict[str, Any]) -> None:
+    """Refuse a state that is not of such a wrapper, before anything is changed."""
+    expected = {_entry(wrapper)} | (set() if isinstance(wrapper, gymnasium.Wrapper) else _OF_ENVIRONMENTS)
+    if not {_entry(wrapper)} <= state.keys() <= expected:
+        raise ValueError(f"{_name(wrapper)}: expected the entries {sorted(expected)}, got {sorted(map(str, state))}")
     if "ale" in state:
         fitting(state["ale"], np.zeros(np.shape(state["ale"]), np.uint8), "ale")
     for name, value in fitting(state.get("attributes", {}), {}, "attributes").items():
-        _refuse_attribute(layer, name, value)
+        _refuse_attribute(wrapper, name, value)
 
 
-def _load(layer: Env, state: dict[str, Any]) -> None:
+def _load(wrapper: Env, state: dict[str, Any]) -> None:
     if "own" in state:
-        layer.load_state_dict(own_copy(state["own"]))  # type: ignore[attr-defined]
+        wrapper.load_state_dict(own_copy(state["own"]))  # type: ignore[attr-defined]
     if "ale" in state:
-        _load_ale(layer.unwrapped, state)
-    _load_attributes(layer, state.get("attributes", {}))
+        _load_ale(wrapper.unwrapped, state)
+    _load_attributes(wrapper, state.get("attributes", {}))
     if "np_random" in state:
-        layer.np_random.bit_generator.state = state["np_random"]
-        seed = state.get("np_random_seed", layer._np_random_seed)  # noqa: SLF001
-        layer._np_random_seed = seed if seed is None else operator.index(seed)  # noqa: SLF001
+        wrapper.np_random.bit_generator.state = state["np_random"]
+        seed = state.get("np_random_seed", wrapper._np_random_seed)  # noqa: SLF001
+        wrapper._np_random_seed = seed if seed is None else operator.index(seed)  # noqa: SLF001
 
 
 def _ale_state(game: Any) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _ale_state(game: Any) -> dict[str, Any]:
             if getattr(game, name, False):
                 raise CannotSaveError(
                     f"the environment {_name(game)} has {name}=True and sticky actions, and the emulator's state "
-                    "leaves out what these depend on: make it with repeat_action_probability=0, and take the layer "
+                    "leaves out what these depend on: make it with repeat_action_probability=0, and take the wrapper "
                     "sticky_actions"
                 )
         state["ale_held_action"] = find_held_action(game)
@@ -167,10 +167,10 @@ def _load_ale(game: Any, state: dict[str, Any]) -> None:
     restore(game, saved, state.get("ale_held_action"))  # older files lack it
 
 
-def _attributes(layer: Env) -> dict[str, Any]:
-    given = inspect.signature(type(layer).__init__).parameters
+def _attributes(wrapper: Env) -> dict[str, Any]:
+    given = inspect.signature(type(wrapper).__init__).parameters
     state = {}
-    for name, value in vars(layer).items():
+    for name, value in vars(wrapper).items():
         if name in _NO_STATE or name.lstrip("_") in given or _is_no_state(value):
             continue
         if isinstance(value, RunningMeanStd):
@@ -179,37 +179,37 @@ def _attributes(layer: Env) -> dict[str, Any]:
             state[name] = time.perf_counter() - value
         elif is_plain(value):
             state[name] = deepcopy(value)
-        elif type(layer).__module__.startswith(_GYMNASIUM):
+        elif type(wrapper).__module__.startswith(_GYMNASIUM):
             raise CannotSaveError(
-                f"the wrapper {_name(layer)} may keep state that cannot be saved: its attribute {name} is of type "
+                f"the wrapper {_name(wrapper)} may keep state that cannot be saved: its attribute {name} is of type "
                 f"{type(value).__name__}"
             )
     return state
 
 
-def _load_attributes(layer: Env, state: dict[str, Any]) -> None:
+def _load_attributes(wrapper: Env, state: dict[str, Any]) -> None:
     for name, value in state.items():
         if name == _CLOCK:
-            setattr(layer, name, time.perf_counter() - value)
-        elif isinstance(statistics := getattr(layer, name, None), RunningMeanStd):
+            setattr(wrapper, name, time.perf_counter() - value)
+        elif isinstance(statistics := getattr(wrapper, name, None), RunningMeanStd):
             vars(statistics).update(deepcopy(value))
         else:
-            setattr(layer, name, deepcopy(value))
+            setattr(wrapper, name, deepcopy(value))
 
 
-def _refuse_attribute(layer: Env, name: str, value: Any) -> None:
-    given = inspect.signature(type(layer).__init__).parameters
-    if name in _NO_STATE or name.lstrip("_") in given or is_no_data(type(layer), name):
+def _refuse_attribute(wrapper: Env, name: str, value: Any) -> None:
+    given = inspect.signature(type(wrapper).__init__).parameters
+    if name in _NO_STATE or name.lstrip("_") in given or is_no_data(type(wrapper), name):
         raise ValueError(
-            f"expected what {_name(layer)} remembers, got its attribute {name}, which it is made with; no state of "
+            f"expected what {_name(wrapper)} remembers, got its attribute {name}, which it is made with; no state of "
             "vecwrap's holds that"
         )
-    own = vars(layer).get(name)
+    own = vars(wrapper).get(name)
     if isinstance(own, RunningMeanStd):
         known = {"mean": np.asarray(own.mean), "var": np.asarray(own.var), "count": np.zeros(())}
         fitting({key: np.asarray(part) for key, part in value.items()}, known, name)
     elif own is not None and value is not None and _form(own) != _form(value):
-        raise TypeError(f"{_name(layer)}: {name}: expected {_form(own)}, got {_form(value)}")
+        raise TypeError(f"{_name(wrapper)}: {name}: expected {_form(own)}, got {_form(value)}")
 
 
 def is_no_data(kind: type, name: str) -> bool:
@@ -226,7 +226,7 @@ def _form(value: Any) -> str:
 
 
 def _is_no_state(value: Any) -> bool:
-    """Whether a layer works with this value rather than remembering it; callable objects may hold memory."""
+    """Whether a wrapper works with this value rather than remembering it; callable objects may hold memory."""
     return isinstance(value, _NO_STATE_TYPES) or (callable(value) and not getattr(value, "__dict__", None))
 
 

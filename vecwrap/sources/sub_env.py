@@ -40,23 +40,23 @@ _NOT_CALLABLE = ("reset", "step", "close")
 
 @dataclass(frozen=True)
 class SubEnvFactory:
-    """How to make one sub-environment: the environment itself, then the layers around it, inner first."""
+    """How to make one sub-environment: the environment itself, then the wrappers around it, inner first."""
 
     make: Factory
-    layers: tuple[Callable[[Env], Env], ...] = ()
+    wrappers: tuple[Callable[[Env], Env], ...] = ()
 
     def __call__(self) -> Env:
-        """Make the environment and wrap it; if a layer fails, close what was made."""
+        """Make the environment and wrap it; if a wrapper fails, close what was made."""
         env = self.make()
         if not isinstance(env, gymnasium.Env):
             raise TypeError(f"the factory {_name(self.make)} gave {not_an_env(env)}")
-        if self.layers:
+        if self.wrappers:
             env = Tap(env)
         try:
-            for layer in self.layers:
-                wrapped = layer(env)
+            for wrapper in self.wrappers:
+                wrapped = wrapper(env)
                 if not isinstance(wrapped, gymnasium.Env):
-                    raise TypeError(f"the layer {layer!r} gave {type(wrapped).__name__}, expected a gymnasium.Env")
+                    raise TypeError(f"the wrapper {wrapper!r} gave {type(wrapped).__name__}, expected a gymnasium.Env")
                 env = wrapped
         except BaseException:
             with contextlib.suppress(Exception, SystemExit):  # raise the reason, not an error of closing
@@ -172,7 +172,7 @@ class SubEnv:
         self._in_stride = not (done or over or anew or self._debug) and self._frames is Frames.NONE
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a method of the outermost layer that has it, or return the attribute if it is not a method."""
+        """Call a method of the outermost wrapper that has it, or return the attribute if it is not a method."""
         if name in _NOT_CALLABLE:
             raise ValueError(f"call({name!r}): use {name}() of the vector environment, which keeps its books")
         if name == "render":
@@ -181,32 +181,32 @@ class SubEnv:
         return _yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
 
     def get_attr(self, name: str) -> Any:
-        """Return an attribute of the outermost layer that has it; plain data as a copy, as from other processes."""
+        """Return an attribute of the outermost wrapper that has it; plain data as a copy, as from other processes."""
         return _yours(self.env.get_wrapper_attr(name))
 
     def set_attr(self, name: str, value: Any) -> str | None:
-        """Set an attribute on the outermost layer where it lives; a new one on the environment itself.
+        """Set an attribute on the outermost wrapper where it lives; a new one on the environment itself.
 
         Returns:
             The near name that was meant, maybe, if the attribute is new.
         """
         if is_plain(value):
             self._set_here.add(name)
-        for layer in chain_of(self.env):
-            if not isinstance(layer, Tap) and _lives_on(layer, name):
-                setattr(layer, name, own_copy(value))
+        for wrapper in chain_of(self.env):
+            if not isinstance(wrapper, Tap) and _lives_on(wrapper, name):
+                setattr(wrapper, name, own_copy(value))
                 return None
         near = near_attribute(self.env, name)
         setattr(self.env.unwrapped, name, own_copy(value))
         return near
 
     def has_attr(self, name: str) -> bool:
-        """Whether a layer, or the environment itself, has an attribute; the attribute is not transferred."""
+        """Whether a wrapper, or the environment itself, has an attribute; the attribute is not transferred."""
         return bool(self.env.has_wrapper_attr(name))
 
     def is_wrapped(self, module: str, qualname: str) -> bool:
-        """Whether a layer is of a class, or of one derived from it; by name, so that nothing need be imported."""
-        kinds = (kind for layer in chain_of(self.env) for kind in type(layer).__mro__)
+        """Whether a wrapper is of a class, or of one derived from it; by name, so that nothing need be imported."""
+        kinds = (kind for wrapper in chain_of(self.env) for kind in type(wrapper).__mro__)
         return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
 
     def render(self) -> Any:
@@ -339,8 +339,8 @@ class SubEnv:
         self._is_new = True
         self._set_here: set[str] = set()  # attributes that its state includes, if it is new
         chain = list(chain_of(self.env))
-        self._tap = next((layer for layer in chain if isinstance(layer, Tap)), None)
-        self._goes_on = [layer for layer in chain if hasattr(layer, "game_goes_on")]
+        self._tap = next((wrapper for wrapper in chain if isinstance(wrapper, Tap)), None)
+        self._goes_on = [wrapper for wrapper in chain if hasattr(wrapper, "game_goes_on")]
 
     def _be_new(self, attributes: dict[str, Any]) -> None:
         """Ensure an environment that has never been reset, with these attributes set.
@@ -439,7 +439,7 @@ class SubEnv:
 
     def _game_goes_on(self) -> bool:
         """Whether the episode ended with a lost life and the seedless reset that follows continues the game."""
-        return bool(self._goes_on) and any(layer.game_goes_on for layer in self._goes_on)
+        return bool(self._goes_on) and any(wrapper.game_goes_on for wrapper in self._goes_on)
 
     def _frame(self) -> Any:
         """Render for a recorder, whose problems must not affect training: an exception takes the frame's place."""
@@ -462,7 +462,7 @@ class SubEnv:
         slots.forget_info(row)
 
     def _raw_of_step(self, done: bool) -> tuple[float, bool, bool]:
-        """The environment's own reward in a step, whether its episode ended, whether a layer began a new one."""
+        """The environment's own reward in a step, whether its episode ended, whether a wrapper began a new one."""
         assert self._tap is not None
         paid, over, anew = self._tap.after_step()
         return paid, over or (done and not self._game_goes_on()), anew and not done
@@ -475,12 +475,12 @@ class SubEnv:
 
 
 def near_attribute(env: Env, name: str) -> str | None:
-    """The attribute of a chain with nearly this name, if no layer has one of this very name; methods do not count."""
-    chain = [layer for layer in chain_of(env) if not isinstance(layer, Tap)]
-    if any(hasattr(layer, name) for layer in chain):
+    """The attribute of a chain with nearly this name, if no wrapper has one of this very name; methods do not count."""
+    chain = [wrapper for wrapper in chain_of(env) if not isinstance(wrapper, Tap)]
+    if any(hasattr(wrapper, name) for wrapper in chain):
         return None
-    for layer in reversed(chain):
-        known = [one for one in dir(layer) if not callable(inspect.getattr_static(layer, one, None))]
+    for wrapper in reversed(chain):
+        known = [one for one in dir(wrapper) if not callable(inspect.getattr_static(wrapper, one, None))]
         if near := difflib.get_close_matches(name, known, n=1, cutoff=0.82):
             return near[0]
     return None
@@ -502,13 +502,13 @@ def refuse_one_for_several(sub_envs: Sequence[Any]) -> None:
 
 def allow_no_options(env: Env) -> None:
     """Let an environment, or a wrapper, whose ``reset`` takes a seed but no options be reset without any."""
-    for layer in chain_of(env):
+    for wrapper in chain_of(env):
         with contextlib.suppress(TypeError, ValueError):  # written in C, or with attributes that cannot be set
-            reset: Any = layer.reset
+            reset: Any = wrapper.reset
             parameters = inspect.signature(reset).parameters
             takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
             if "seed" in parameters and "options" not in parameters and not takes_any:
-                layer.reset = partial(_reset_without_options, reset)  # type: ignore[method-assign]
+                wrapper.reset = partial(_reset_without_options, reset)  # type: ignore[method-assign]
 
 
 def _reset_without_options(reset: Callable[..., Any], *, seed: int | None = None, options: Any = None) -> Any:
@@ -530,13 +530,13 @@ def _yours(value: Any) -> Any:
     return own_copy(value) if is_plain(value) else value
 
 
-def _lives_on(layer: Env, name: str) -> bool:
-    """Whether an attribute lives on this layer, and is not only forwarded by Gymnasium's base class."""
-    found = inspect.getattr_static(layer, name, _MISSING)
+def _lives_on(wrapper: Env, name: str) -> bool:
+    """Whether an attribute lives on this wrapper, and is not only forwarded by Gymnasium's base class."""
+    found = inspect.getattr_static(wrapper, name, _MISSING)
     if found is _MISSING:
         return False
     return not (
-        isinstance(layer, gymnasium.Wrapper) and found is inspect.getattr_static(gymnasium.Wrapper, name, _MISSING)
+        isinstance(wrapper, gymnasium.Wrapper) and found is inspect.getattr_static(gymnasium.Wrapper, name, _MISSING)
     )
 
 

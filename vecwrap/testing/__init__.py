@@ -1,4 +1,4 @@
-"""The conformance kit: the laws that every backend and layer must satisfy, and toy environments to test them with.
+"""The conformance kit: the laws that every backend and wrapper must satisfy, and toy environments to test them with.
 
 It has no dependencies beyond vecwrap's own, and works with any test runner:
 
@@ -8,8 +8,8 @@ It has no dependencies beyond vecwrap's own, and works with any test runner:
     def test_my_backend(law):
         law(on(MyRunner))
 
-    def test_my_layer():
-        check_wrapper(MyLayer)
+    def test_my_wrapper():
+        check_wrapper(MyWrapper)
 """
 
 from vecwrap.rows.compare import assert_same, rows_of

@@ -1,4 +1,4 @@
-"""Driving environments: the same calls on several at once, each sub-environment's own stream, and what layers see."""
+"""Driving environments: the same calls on several at once, each sub-environment's own stream, and what wrappers see."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def drive(
         unrest: how often running episodes are interrupted by resets; 1 interrupts in about one of thirty steps.
         options: whether resets pass options; toys accept them, other environments may refuse unknown ones.
         parts: the share of steps that only some of the sub-environments take, by ``send`` and ``recv``. Each ``recv``
-            returns what was sent, so that layers with statistics over the batch count the same rows.
+            returns what was sent, so that wrappers with statistics over the batch count the same rows.
 
     Returns:
         How many ``terminations`` and ``truncations`` were met, over all sub-environments.
@@ -352,11 +352,11 @@ def arrivals(env: VecEnv, steps: int, seed: int, start: int = 0) -> Iterator[tup
             rested[mask] = 0
 
 
-# -- what layers see --------------------------------------------------------------------------------------------------
+# -- what wrappers see -------------------------------------------------------------------------------------------------
 
 
 class Witness(VecEnvWrapper):
-    """A layer that remembers what passes, makes its arrays read-only, and removes infos that depend on a clock."""
+    """A wrapper that remembers what passes, makes its arrays read-only, and removes infos that depend on a clock."""
 
     def __init__(self, env: VecEnv, *, ignore: Collection[str] = (), keep: bool = False) -> None:
         super().__init__(env)
@@ -400,7 +400,7 @@ def _without(infos: Infos, ignore: Collection[str], prefix: str = "") -> Infos:
 
 
 class SideBySide(Lockstep):
-    """Lockstep that also compares every StepResult, below the layer and above it: raw fields and frames, too."""
+    """Lockstep that also compares every StepResult, below the wrapper and above it: raw fields and frames, too."""
 
     def __init__(self, wrap: Callable[[VecEnv], VecEnv], *backends: VecEnv, ignore: Collection[str]) -> None:
         self._below = [Witness(backend, ignore=ignore) for backend in backends]
@@ -408,9 +408,9 @@ class SideBySide(Lockstep):
         super().__init__(*self._above)
 
     def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of each, and compare the results, what the layers received and what they passed up."""
+        """Call a method of each, and compare the results, what the wrappers received and what they passed up."""
         outcome = super().__call__(name, *args, **kwargs)
-        for where, (reference, *others) in (("below the layer", self._below), ("above the layer", self._above)):
+        for where, (reference, *others) in (("below the wrapper", self._below), ("above the wrapper", self._above)):
             for witness in others:
                 told = f"call {self.calls}, {name} of {witness!r}, StepResult {where}"
                 assert_same(reference.seen, witness.seen, told)
@@ -418,9 +418,9 @@ class SideBySide(Lockstep):
 
 
 class Diary(VecEnvWrapper):
-    """The outermost layer: notes each sub-environment's steps and resets, in a form in which modes do not differ.
+    """The outermost wrapper: notes each sub-environment's steps and resets, in a form in which modes do not differ.
 
-    Infos that the witness below has not seen are the layer's own.
+    Infos that the witness below has not seen are the wrapper's own.
     """
 
     def __init__(self, env: VecEnv, below: Witness, ignore: Collection[str]) -> None:

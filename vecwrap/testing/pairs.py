@@ -53,13 +53,13 @@ class Pairs(VecEnvWrapper):
         """(n,) int64: how many steps each row has taken."""
         return self._pairs.played.copy()
 
-    def layer_state(self) -> dict[str, Any]:
+    def wrapper_state(self) -> dict[str, Any]:
         """Return what the rows count, and which have ended."""
         rows = self._pairs
         return {"played": rows.played.copy(), "ended": rows.endings.ended.copy(), "over": rows.over.copy()}
 
-    def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``layer_state`` gave."""
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
+        """Take in what ``wrapper_state`` gave."""
         rows = self._pairs
         rows.played[:] = fitting(state["played"], rows.played, "played")
         rows.over[:] = fitting(state["over"], rows.over, "over")

@@ -20,11 +20,11 @@ from vecwrap.errors import PlanError, SpecError, VecwrapError
 from vecwrap.pipeline.build import build_plan, read
 from vecwrap.pipeline.check import OF_STREAMS, Finding, finding_at
 from vecwrap.pipeline.evaluation import in_mode
-from vecwrap.pipeline.layers import PlannedLayer
 from vecwrap.pipeline.plan import into, plan
 from vecwrap.pipeline.rules import Fault
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
+from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.compare import Different, assert_same, rows_of
 from vecwrap.rows.statistics import RunningStatistics
 from vecwrap.rows.step_result import Autoreset
@@ -104,8 +104,8 @@ def play_twice(
     statistics begin each run alike, files go to a temporary folder, and a monitor's wall clock (``episode.t``) is not
     compared.
 
-    If the pipeline has layers, fewer of them are played until the runs agree, so that the finding names the layer that
-    causes the difference, or the environment itself.
+    If the pipeline has wrappers, fewer of them are played until the runs agree, so that the finding names the wrapper
+    that causes the difference, or the environment itself.
 
     Args:
         pipeline: whatever ``build`` takes.
@@ -133,12 +133,12 @@ def play_twice(
     if spec.render_mode == "human":
         changes["render_mode"] = "rgb_array"
     planned = plan(spec)
-    layers = [layer.spec for layer in planned.layers]
-    chains = [spec.override(**changes, n=planned.n, wrappers=layers[:k], eval=None) for k in range(len(layers) + 1)]
-    found = {name: (len(layers), one) for name, one in _compared(chains[-1], steps).items()}
+    wrappers = [wrapper.spec for wrapper in planned.wrappers]
+    chains = [spec.override(**changes, n=planned.n, wrappers=wrappers[:k], eval=None) for k in range(len(wrappers) + 1)]
+    found = {name: (len(wrappers), one) for name, one in _compared(chains[-1], steps).items()}
     unexplained = set(found)
     for k, fewer in enumerate(chains[:-1]):
-        with contextlib.suppress(PlanError):  # a layer may need those around it
+        with contextlib.suppress(PlanError):  # a wrapper may need those around it
             for name, one in (_compared(fewer, steps) if unexplained else {}).items():
                 if name in unexplained:
                     found[name] = k, one
@@ -147,7 +147,7 @@ def play_twice(
     for name in reversed(OF_STREAMS):
         if name in found:
             k, one = found[name]
-            fault = one.fault(planned.layers[k - 1] if k else "env", bool(layers))
+            fault = one.fault(planned.wrappers[k - 1] if k else "env", bool(wrappers))
             finding = finding_at(name, OF_STREAMS[name][0], fault, planned)
             differences.append(Difference(**vars(finding), **one.data()))
     return tuple(differences)
@@ -183,7 +183,7 @@ class _Found:
         place = {name: getattr(self.row, name, None) for name in ("index", "episode", "step")}
         return {"runs": self.runs, **place, "what": self.difference.path, "expected": expected, "got": got}
 
-    def fault(self, place: PlannedLayer | str, has_layers: bool) -> Fault:
+    def fault(self, place: PlannedWrapper | str, has_wrappers: bool) -> Fault:
         """What a person reads."""
         expected, got = _texts(self.difference.expected, self.difference.got)
         which, *others = [RUNS[run] for run in self.runs]
@@ -198,9 +198,9 @@ class _Found:
             text += f"and {got} {which}; "
         text += f"it also differs {' and '.join(others)}." if others else "the other runs agree."
         if not isinstance(place, str):
-            text += " Without this layer all runs agree."
-        elif has_layers:
-            text += " The environment alone differs, without any layer."
+            text += " Without this wrapper all runs agree."
+        elif has_wrappers:
+            text += " The environment alone differs, without any wrapper."
         if self.difference.path.startswith("info"):
             fix += " If it is a time and meant to be one, ignore info_differs."
         return Fault(place, text, fix)
@@ -246,8 +246,8 @@ def _compared(spec: PipelineSpec, steps: int) -> dict[str, _Found]:
 
 
 def _statistics(env: VecEnv) -> list[RunningStatistics]:
-    layers = (layer for layer in env.layers if isinstance(layer, VecEnvWrapper))
-    return [each for layer in layers for each in layer.layer_statistics().values()]
+    wrappers = (wrapper for wrapper in env.chain if isinstance(wrapper, VecEnvWrapper))
+    return [each for wrapper in wrappers for each in wrapper.wrapper_statistics().values()]
 
 
 def _global_generators() -> dict[str, Any]:
@@ -291,8 +291,8 @@ def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
     n, mode = env.num_envs, env.core.autoreset
     episode, step = np.ones(n, np.int64), np.full(n, -1)
     over = np.zeros(n, np.bool_)  # its next row opens an episode
-    monitors = [layer for layer in env.layers if hasattr(layer, "stats_key")]
-    clocks = [f"{prefix}{layer.stats_key}.t" for layer in monitors for prefix in ("", "final_info.")]
+    monitors = [wrapper for wrapper in env.chain if hasattr(wrapper, "stats_key")]
+    clocks = [f"{prefix}{wrapper.stats_key}.t" for wrapper in monitors for prefix in ("", "final_info.")]
     results = play(env, -(-steps // n), Policy(env, seed))
     for result in chain([of_reset(*env.reset(seed=seed), n)], results):
         on_request = over.any() and mode in ON_REQUEST  # a masked reset, which shows the others' rows again

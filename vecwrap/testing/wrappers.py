@@ -1,4 +1,4 @@
-"""The laws that every layer must satisfy, as functions that take a layer and something to wrap."""
+"""The laws that every wrapper must satisfy, as functions that take a wrapper and something to wrap."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import numpy as np
 
 from vecwrap.backends.dummy import Dummy
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.pipeline.layers import plan_layers, refuse_wrong_order
 from vecwrap.pipeline.places import Source
-from vecwrap.pipeline.words import read_layers
+from vecwrap.pipeline.words import read_wrappers
+from vecwrap.pipeline.wrappers import plan_wrappers, refuse_wrong_order
 from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.rows.step_result import Autoreset, StepResult
 from vecwrap.sources.sub_env import SubEnvFactory
@@ -42,15 +42,15 @@ from vecwrap.testing.toys import toy
 
 @dataclass(frozen=True)
 class Subject:
-    """A layer, and what to test it on.
+    """A wrapper, and what to test it on.
 
     Attributes:
         wrap: takes a vector environment and returns the wrapped one.
         factory: makes one sub-environment; a toy with Box observations if not given.
         steps: how long to test.
         ignore: dotted names of infos that depend on a clock.
-        changes: raw fields of StepResult that the layer changes on purpose.
-        independent: whether a row depends on its own history alone; False for a layer with statistics over all rows.
+        changes: raw fields of StepResult that the wrapper changes on purpose.
+        independent: whether a row depends on its own history alone; False for a wrapper with statistics over all rows.
         backend: what it is put over: ``on`` a runner's class.
 
     >>> from vecwrap.wrappers.framestack import FrameStack
@@ -72,7 +72,7 @@ class Subject:
     backend: MakeBackend = on_dummy
 
     def build(self, num_envs: int, mode: Autoreset, *, keep: bool = False, **options: Any) -> tuple[VecEnv, Witness]:
-        """Return the layer around a witness around the backend, and the witness.
+        """Return the wrapper around a witness around the backend, and the witness.
 
         Args:
             num_envs: how many sub-environments.
@@ -90,14 +90,14 @@ def check_wrapper(
     laws: Iterable[Callable[[Subject], None]] | None = None,
     **settings: Any,
 ) -> None:
-    """Raise AssertionError, with an explanation, if a layer breaks one of the laws.
+    """Raise AssertionError, with an explanation, if a wrapper breaks one of the laws.
 
-    A layer that is a ``gymnasium.Wrapper`` is checked inside its factory: by its name in pipelines, or as
-    ``check_wrapper(lambda env: env, factory=SubEnvFactory(make, (MyLayer,)))``.
+    A wrapper that is a ``gymnasium.Wrapper`` is checked inside its factory: by its name in pipelines, or as
+    ``check_wrapper(lambda env: env, factory=SubEnvFactory(make, (MyWrapper,)))``.
 
     Args:
-        wrap: takes a vector environment and returns the wrapped one: a layer's class, or a partial of it. Or a layer as
-            written in pipelines, ``"framestack:4"``, or several separated by bars.
+        wrap: takes a vector environment and returns the wrapped one: a wrapper's class, or a partial of it. Or a
+            wrapper as written in pipelines, ``"framestack:4"``, or several separated by bars.
         laws: which; None means all of ``WRAPPER_LAWS``.
         **settings: what it is tested on: ``factory``, ``steps`` and the other fields of ``Subject``.
 
@@ -115,15 +115,15 @@ def check_wrapper(
         law(subject)
 
 
-def _by_name(layers: str, subject: Subject) -> Subject:
-    """Put layers named as in a pipeline in a subject's place, those of sub-environments into its factory."""
-    _, planned = plan_layers(read_layers(layers, Source(steps=("layers",))))
+def _by_name(wrappers: str, subject: Subject) -> Subject:
+    """Put wrappers named as in a pipeline in a subject's place, those of sub-environments into its factory."""
+    _, planned = plan_wrappers(read_wrappers(wrappers, Source(steps=("wrappers",))))
     refuse_wrong_order(planned)
-    inner = tuple(layer.around_sub_env for layer in planned if layer.runs_in == "worker")
+    inner = tuple(wrapper.around_sub_env for wrapper in planned if wrapper.runs_in == "worker")
 
     def wrap(env: VecEnv) -> VecEnv:
-        for layer in planned:
-            env = layer.around_vector(env) if layer.runs_in == "parent" else env
+        for wrapper in planned:
+            env = wrapper.around_vector(env) if wrapper.runs_in == "parent" else env
         return env
 
     return replace(subject, wrap=wrap, factory=SubEnvFactory(subject.factory, inner) if inner else subject.factory)
@@ -190,7 +190,7 @@ def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
 
     Steps and masked resets of all sub-environments or of some: every result is compared, raw fields and frames
     included. Then with a ``batch_size``, with which the order of arrival decides which rows come together: each
-    sub-environment's results are compared, except for layers whose rows depend on each other.
+    sub-environment's results are compared, except for wrappers whose rows depend on each other.
     """
     batch_size = num_envs - 1 if subject.independent else None
     for mode in Autoreset:
@@ -240,7 +240,7 @@ def results_are_yours_to_keep(subject: Subject) -> None:
 
 
 def raw_fields_are_left_alone(subject: Subject) -> None:
-    """The environment's own rewards and flags, and the rows' indices, are the same above the layer as below it."""
+    """The environment's own rewards and flags, and the rows' indices, are the same above the wrapper as below it."""
     fields = {"env_ids", "first", "acted", "raw_rewards", "raw_dones", "raw_first", "frames"} - set(subject.changes)
     for mode in Autoreset:
         with _Above(*subject.build(3, mode), sorted(fields)) as above:
@@ -248,7 +248,7 @@ def raw_fields_are_left_alone(subject: Subject) -> None:
 
 
 class _Above(Witness):
-    """A layer above the one under test, which compares with what came from below."""
+    """A wrapper above the one under test, which compares with what came from below."""
 
     def __init__(self, env: VecEnv, below: Witness, fields: list[str]) -> None:
         super().__init__(env)
@@ -257,7 +257,7 @@ class _Above(Witness):
     def on_step(self, step: StepResult) -> None:
         super().on_step(step)
         for name in self._fields:
-            assert_same(self._below.seen[name], self.seen[name], f"StepResult.{name} above the layer")
+            assert_same(self._below.seen[name], self.seen[name], f"StepResult.{name} above the wrapper")
 
 
 def observations_lie_in_the_space(subject: Subject) -> None:
@@ -295,12 +295,12 @@ def everything_else_is_forwarded(subject: Subject) -> None:
     env = subject.wrap(inner)
     env.reset(seed=1)
     env.set_attr("something_new", [1, 2, 3])
-    assert env.get_attr("something_new", indices=[2, 0]) == (3, 1), "set_attr and get_attr through the layer"
-    assert env.call("get_wrapper_attr", "something_new", indices=1) == (2,), "call through the layer"
+    assert env.get_attr("something_new", indices=[2, 0]) == (3, 1), "set_attr and get_attr through the wrapper"
+    assert env.call("get_wrapper_attr", "something_new", indices=1) == (2,), "call through the wrapper"
     assert env.unwrapped is inner, f"unwrapped: expected the backend, got {env.unwrapped!r}"
-    assert env.layers[-1] is inner, f"layers: expected the backend last, got {env.layers}"
+    assert env.chain[-1] is inner, f"wrappers: expected the backend last, got {env.chain}"
     env.send(Policy(env, seed=1)([1]), env_ids=[1])
-    assert env.recv()[4]["env_id"].tolist() == [1], "recv through the layer"
+    assert env.recv()[4]["env_id"].tolist() == [1], "recv through the wrapper"
     env.close()
     env.close()
     assert env.closed, "closed: expected True after close"
@@ -327,7 +327,9 @@ def goes_on_after_a_load(subject: Subject) -> None:
                 _go_on(env, deepcopy(policy), subject.steps // 2, subject.ignore) for env in (saved, loaded)
             )
         for k, pair in enumerate(zip(expected, got, strict=True)):
-            assert_same(*pair, f"{mode}, result {k} after a load (what layer_state gives, load_layer_state takes in)")
+            assert_same(
+                *pair, f"{mode}, result {k} after a load (what wrapper_state gives, load_wrapper_state takes in)"
+            )
 
 
 def _go_on(env: VecEnv, policy: Policy, steps: int, ignore: Collection[str]) -> list[Any]:

@@ -36,7 +36,7 @@ ASKED_FOR = (Autoreset.DISABLED, Autoreset.EPISODIC)
 LOCKSTEP = 32  # vector steps compared with dummy before anything is timed
 CLOCKS = ("episode.t", "final_info.episode.t")  # a monitor's wall clock is not part of the stream
 HOW = (
-    "One set of environments, seeds and actions for all; layers of the sub-environments are the same on both "
+    "One set of environments, seeds and actions for all; wrappers of the sub-environments are the same on both "
     "sides, unless a peer has its own, which its row says."
 )
 
@@ -113,7 +113,7 @@ def _open(name: str, spec: PipelineSpec) -> Throughput:
 
 def _compare_streams(name: str, reference: VecEnv, env: VecEnv) -> None:
     """Step two environments alike, from the same seed; StreamError if they differ."""
-    space, monitors = reference.single_observation_space, [getattr(layer, "stats_key", "") for layer in env.layers]
+    space, monitors = reference.single_observation_space, [getattr(wrapper, "stats_key", "") for wrapper in env.chain]
     clocks = (*CLOCKS, *(f"{prefix}{key}.t" for key in monitors if key for prefix in ("", "final_info.")))
     try:
         assert_same(reference.reset(seed=SEED)[0], env.reset(seed=SEED)[0], "reset")
@@ -158,8 +158,8 @@ def _refuse(error: CannotRun) -> NoReturn:
 
 def ideal(planned: Plan) -> Contender:
     """Cores × one process that loops over one sub-environment as workers hold it, resets included."""
-    layers = " and ".join(layer.spec.name for layer in planned.layers if layer.runs_in == "worker")
-    note = f"a loop over one environment{' with ' + layers if layers else ''}, times the cores"
+    wrappers = " and ".join(wrapper.spec.name for wrapper in planned.wrappers if wrapper.runs_in == "worker")
+    note = f"a loop over one environment{' with ' + wrappers if wrappers else ''}, times the cores"
     open_it = functools.partial(_loop, planned.factories[0], usable_cores())
     return Contender(f"ideal: {usable_cores()} × one process", "reference", open_it, note)
 

@@ -25,7 +25,7 @@ _MOST = {".webp": 60.0, ".gif": 50.0}  # frames per second; browsers slow down G
 
 
 class Clip:
-    """A video recorded by the layer ``video``, or an animated image made from one.
+    """A video recorded by the wrapper ``video``, or an animated image made from one.
 
     As the value of a notebook cell it is played below the cell; the notebook then contains the video itself.
 

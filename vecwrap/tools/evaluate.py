@@ -77,8 +77,8 @@ def evaluate(
     short ones, which are bad in one environment and good in another.
 
     If there is a monitor that reports raw rewards in the chain, an episode is a game, so the returns are game scores
-    however the layers clip rewards or end episodes at lost lives; otherwise it is the agent's episode, with the
-    rewards that the agent receives. Statistics are frozen meanwhile (``env.eval()``); afterwards each layer continues
+    however the wrappers clip rewards or end episodes at lost lives; otherwise it is the agent's episode, with the
+    rewards that the agent receives. Statistics are frozen meanwhile (``env.eval()``); afterwards each wrapper continues
     as before. Evaluation begins with a reset and stops anywhere, so reset before stepping again.
 
     Args:
@@ -142,7 +142,7 @@ class Quota(Monitor):
     """A monitor that keeps and reports the first ``episodes`` of all sub-environments, as many of each as its quota."""
 
     def __init__(self, env: VecEnv, episodes: int) -> None:
-        games = any(isinstance(layer, Monitor) and layer.rewards == "raw" for layer in env.layers)
+        games = any(isinstance(wrapper, Monitor) and wrapper.rewards == "raw" for wrapper in env.chain)
         super().__init__(env, rewards="raw" if games else "seen", stats_key="vecwrap.evaluate")
         look_on(self)
         self._quotas: IntArray = (episodes + np.arange(env.num_envs)) // env.num_envs
@@ -190,11 +190,11 @@ def _to_reset(env: Quota, dones: BoolArray) -> BoolArray:
 
 @contextlib.contextmanager
 def _unchanged(env: VecEnv, seed: Any) -> Iterator[None]:
-    """Freeze all statistics in the chain; afterwards each layer continues as before.
+    """Freeze all statistics in the chain; afterwards each wrapper continues as before.
 
     An evaluation with its own seed uses up the seed of ``build``, which is kept for the first reset afterwards.
     """
-    before = [(layer, layer.training) for layer in env.layers]
+    before = [(wrapper, wrapper.training) for wrapper in env.chain]
     pending, interrupts = env.face.pending, env.core.books.interrupts
     kept = pending.seed
     try:
@@ -203,8 +203,8 @@ def _unchanged(env: VecEnv, seed: Any) -> Iterator[None]:
     finally:
         with interrupts:
             interrupts.hold()  # so that all of them continue
-            for layer, training in before:
-                layer.training = training
+            for wrapper, training in before:
+                wrapper.training = training
             if seed is not None:
                 pending.seed = kept
 

@@ -29,7 +29,7 @@ from vecwrap.wrappers.monitor import Monitor
 SB3_PIP = "torch==2.13.0 stable-baselines3"  # that torch is a CPU build; the newest comes with GBs of GPU libraries
 
 Env = gymnasium.Env[Any, Any]
-Given = Mapping[str, Any]  # a layer's arguments, defaults included
+Given = Mapping[str, Any]  # a wrapper's arguments, defaults included
 Wrap = Callable[[Any], Any]
 
 
@@ -53,13 +53,13 @@ def cannot(peer: str, why: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Counterpart:
-    """A peer's equivalent of a layer of ours: callables that wrap, inner first, and where it differs."""
+    """A peer's equivalent of a wrapper of ours: callables that wrap, inner first, and where it differs."""
 
     wraps: tuple[Wrap, ...]
     note: str = ""
 
 
-Table = Mapping[Any, Callable[[Given], Counterpart]]  # by a layer's class
+Table = Mapping[Any, Callable[[Given], Counterpart]]  # by a wrapper's class
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def translated(
 ) -> Work:
     """Translate a plan for a peer; CannotRun if something has no equivalent.
 
-    ``inner`` has equivalents that stand around each sub-environment, ``outer`` those around the vector. Layers of the
+    ``inner`` has equivalents that stand around each sub-environment, ``outer`` those around the vector. Wrappers of the
     sub-environments without an equivalent run there unchanged.
     """
     mode = Autoreset.parse(planned.pipeline.autoreset)
@@ -104,18 +104,20 @@ def translated(
     inside: list[Wrap] = []
     around: list[Wrap] = []
     notes: list[str] = []
-    for layer in planned.layers:
-        table, wraps = (outer, around) if layer.target in outer else (inner, inside)
-        if layer.target in table:
+    for wrapper in planned.wrappers:
+        table, wraps = (outer, around) if wrapper.target in outer else (inner, inside)
+        if wrapper.target in table:
             if around and wraps is inside:
-                cannot(peer, f"its {layer.spec.name} stands in the sub-environments, inside of {peer}'s other layers")
-            counterpart = table[layer.target](layer.bound.complete)
+                cannot(
+                    peer, f"its {wrapper.spec.name} stands in the sub-environments, inside of {peer}'s other wrappers"
+                )
+            counterpart = table[wrapper.target](wrapper.bound.complete)
             wraps += counterpart.wraps
             notes.append(counterpart.note)
-        elif layer.runs_in == "worker":
-            inside.append(layer.around_sub_env)
+        elif wrapper.runs_in == "worker":
+            inside.append(wrapper.around_sub_env)
         else:
-            cannot(peer, f'vecwrap bench knows no equivalent of the layer "{layer.spec.name}"')
+            cannot(peer, f'vecwrap bench knows no equivalent of the wrapper "{wrapper.spec.name}"')
     makes = planned.environment.factories
     makes = makes if planned.environment.parts else makes * planned.n
     note = "; ".join(filter(None, dict.fromkeys(notes)))
@@ -146,7 +148,7 @@ def warm_forkserver() -> None:
 
 
 class Gymnasium:
-    """``SyncVectorEnv`` and ``AsyncVectorEnv(shared_memory=True)``, with Gymnasium's wrappers for our layers."""
+    """``SyncVectorEnv`` and ``AsyncVectorEnv(shared_memory=True)``, with Gymnasium's wrappers for our wrappers."""
 
     names: tuple[str, ...] = ("Gymnasium Sync", "Gymnasium Async")
 

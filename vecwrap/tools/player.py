@@ -17,12 +17,12 @@ from vecwrap.rows.infos import columns, row_of
 from vecwrap.rows.step_result import StepResult
 
 
-def look_on(layer: VecEnvWrapper) -> None:
-    """Have the environment under a layer keep what is shown, for a layer that changes nothing and is there for a while.
+def look_on(wrapper: VecEnvWrapper) -> None:
+    """Have the environment under a wrapper keep what is shown, for one that changes nothing and is there for a while.
 
     Its own masked resets show it again, however the playing ends.
     """
-    layer.face.shown = layer.env.face.shown
+    wrapper.face.shown = wrapper.env.face.shown
 
 
 class Player(VecEnvWrapper):

@@ -220,7 +220,7 @@ def _read_place(path: Path) -> list[tuple[Path, list[Seed]]]:
     seeds = [_read_seed(folder, files) for folder, files in folders.items() if files]
     if not seeds:
         raise PlotError(
-            f"{path}: expected monitor files ({PATTERN}) in it or in its folders, got none; the layer monitor writes "
+            f"{path}: expected monitor files ({PATTERN}) in it or in its folders, got none; the wrapper monitor writes "
             "one where it is given a dir"
         )
     if len({(seed.env_id, seed.pipeline) for seed in seeds}) > 1:

@@ -1,4 +1,4 @@
-"""Where the time of a vector environment goes: every layer, the backend's wait, the copy, and what is done around it.
+"""Where the time of a vector environment goes: every wrapper, the backend's wait, the copy, and what is done around it.
 
 An environment without a stopwatch runs the unmodified methods of its classes; there is nothing to switch off.
 """
@@ -22,7 +22,7 @@ from vecwrap.sources.sub_env import SubEnv
 
 __all__ = ["Kind", "Part", "Stopwatch"]
 
-Kind: TypeAlias = Literal["environment", "layer", "backend", "window", "face", "policy", "other"]
+Kind: TypeAlias = Literal["environment", "wrapper", "backend", "window", "face", "policy", "other"]
 
 FACE = ("step", "step_async", "step_wait", "reset", "reset_async", "reset_wait", "send", "recv")
 ROWS = ("send", "reset", "receive")
@@ -32,7 +32,7 @@ ROWS = ("send", "reset", "receive")
 class Part:
     """One part and the time during which it, and nothing within it, was running."""
 
-    name: str  # a layer's name in pipelines, or what the part is called
+    name: str  # a wrapper's name in pipelines, or what the part is called
     kind: Kind
     what: str = ""  # what is counted here, in a few words
     nanoseconds: int = 0
@@ -47,14 +47,14 @@ class Stopwatch:
     to the nanosecond. The parts include the cost of the clock itself, about a microsecond per part.
 
     What runs in workers is part of the backend's wait. If the sub-environments are in this process, on ``dummy``, their
-    layers are distinguished; a layer that bypasses the emulator's ``step``, as ``atari`` does, includes its time.
+    wrappers are distinguished; a wrapper that bypasses the emulator's ``step``, as ``atari`` does, includes its time.
 
     Args:
         env: the environment; only the thread that enters may step it meanwhile.
         clock: in nanoseconds.
 
     Attributes:
-        parts: inner first: the environment, its layers, the backend, the vector's layers, the window if there is
+        parts: inner first: the environment, its wrappers, the backend, the vector's wrappers, the window if there is
             one, the face; then what ``timed`` named; ``other`` is what runs outside all of these: the loop that drives
             the environment.
 
@@ -66,7 +66,7 @@ class Stopwatch:
     ...         result = env.step([0, 1])
     >>> watch.steps, sum(part.nanoseconds for part in watch.parts) == watch.nanoseconds
     (10, True)
-    >>> [part.name for part in watch.parts if part.kind == "layer"]
+    >>> [part.name for part in watch.parts if part.kind == "wrapper"]
     ['framestack']
     >>> env.close()
     """
@@ -145,20 +145,20 @@ class Stopwatch:
 
     def _all_places(self) -> Iterator[tuple[Any, str, Part]]:
         """Objects, names of their methods, and the parts that these belong to; inner parts first."""
-        *layers, _ = self._env.layers
+        *wrappers, _ = self._env.chain
         core = self._env.core
         yield from self._backend_places(core.runner, core.env_id)
-        for layer in reversed(layers):
-            part = Part(_name(layer), "layer", "in this process, around the vector")
-            yield from ((layer.rows, name, part) for name in ROWS)
-        if self._env is not self._env.layers[0]:  # a window around the chain is not one of its layers
+        for wrapper in reversed(wrappers):
+            part = Part(_name(wrapper), "wrapper", "in this process, around the vector")
+            yield from ((wrapper.rows, name, part) for name in ROWS)
+        if self._env is not self._env.chain[0]:  # a window around the chain is not one of its wrappers
             window = Part("window", "window", "shows the frames, and waits until the next are due")
             yield from ((self._env.rows, name, window) for name in ROWS)
         face = Part("face", "face", "checks the actions, makes the five-tuple")
         yield from ((self._env, name, face) for name in FACE)
 
     def _backend_places(self, runner: Runner, env_id: str) -> Iterator[tuple[Any, str, Part]]:
-        wait = Part("wait", "backend", "until the workers have answered, and their layers")
+        wait = Part("wait", "backend", "until the workers have answered, and their wrappers")
         books = runner.books
         if isinstance(runner, Dummy):
             wait.what = "the loop over the sub-environments"
@@ -176,7 +176,7 @@ class Stopwatch:
 
 
 def _sub_env_places(sub_envs: list[SubEnv], env_name: str) -> Iterator[tuple[Any, str, Part]]:
-    """The environment itself, then each layer around it; one part for all sub-environments."""
+    """The environment itself, then each wrapper around it; one part for all sub-environments."""
     parts: dict[tuple[int, type], Part] = {}
     for sub_env in sub_envs:
         around = []
@@ -186,14 +186,14 @@ def _sub_env_places(sub_envs: list[SubEnv], env_name: str) -> Iterator[tuple[Any
             env = env.env
         if isinstance(env, Tap):
             env = env.env
-        else:  # no layers: its wrappers are its own
+        else:  # no wrappers: its wrappers are its own
             env, around = sub_env.env, []
         whole = Part(env_name, "environment", "the environment itself")
         for depth, thing in enumerate([env, *reversed(around)]):
-            part = Part(_name(thing), "layer", "in each sub-environment") if depth else whole
+            part = Part(_name(thing), "wrapper", "in each sub-environment") if depth else whole
             part = parts.setdefault((depth, type(thing)), part)
             yield from ((thing, name, part) for name in ("step", "reset"))
 
 
-def _name(layer: Any) -> str:
-    return registry.wrappers.name_of(type(layer)) or type(layer).__name__
+def _name(wrapper: Any) -> str:
+    return registry.wrappers.name_of(type(wrapper)) or type(wrapper).__name__

@@ -57,7 +57,7 @@ MOST_STEPS = 20_000
 
 @dataclass(frozen=True)
 class EnvCost:
-    """What one sub-environment costs, with the layers that run around each."""
+    """What one sub-environment costs, with the wrappers that run around each."""
 
     step_seconds: float  # mean
     step_spread: float  # half the range from the 5th to the 95th percentile: the tails reflect other load

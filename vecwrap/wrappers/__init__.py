@@ -1,1 +1,1 @@
-"""The layers of this package, one file each; the file has the name that pipelines use."""
+"""The wrappers of this package, one file each; the file has the name that pipelines use."""

@@ -123,7 +123,7 @@ class Atari(Lives):
         return self._player.path
 
     def describe(self) -> str:
-        """Describe how this layer accesses the emulator."""
+        """Describe how this wrapper accesses the emulator."""
         if self.path == "direct":
             return "Accesses the emulator directly: only wrappers known to be transparent lie in between."
         return f"Goes through env.step: {obstacle(self.env) or 'direct=False'}."
@@ -158,7 +158,7 @@ class Atari(Lives):
 
     @classmethod
     def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return the arguments to make an id with, so that it skips no frames and only this layer sets stickiness.
+        """Return the arguments to make an id with, so that it skips no frames and only this wrapper sets stickiness.
 
         Of the two, those that the environment's constructor accepts; `Atari` checks the environment that was made.
         """

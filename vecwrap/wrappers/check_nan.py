@@ -21,10 +21,10 @@ class CheckNan(VecEnvWrapper):
     """Raise or warn when an action, observation or reward is not finite: where, when, and after which action.
 
     Checks the agent's actions on their way down, and on their way up the observations, terminal observations and
-    rewards from the environment and the layers inside this one; not what has no array form (Sequence, Graph, OneOf,
+    rewards from the environment and the wrappers inside this one; not what has no array form (Sequence, Graph, OneOf,
     custom spaces). The report names the sub-environment, the agent step of its episode, and the action that led there.
-    If it raises on an action, nothing has been stepped; if it raises on a result, the layers outside this one have not
-    seen that result, so reset before continuing.
+    If it raises on an action, nothing has been stepped; if it raises on a result, the wrappers outside this one have
+    not seen that result, so reset before continuing.
 
     At an episode's end:
         The terminal observation is checked too; the step count restarts.
@@ -101,15 +101,15 @@ class CheckNan(VecEnvWrapper):
         i, number = int(step.env_ids[row]), int(steps[row])
         action = batches.row(self._actions.of([i]), 0) if number else None
         when = f"step {number} of its episode, after the action {action!r}" if number else "the reset of its episode"
-        expected = "expected finite numbers from the environment and the layers inside this one"
+        expected = "expected finite numbers from the environment and the wrappers inside this one"
         self._tell(f"{what} of sub-environment {i}, in {when}: {expected}", i, number, action)
 
-    def layer_state(self) -> dict[str, Any]:
+    def wrapper_state(self) -> dict[str, Any]:
         """Return the steps and the last actions."""
         return {"steps": self._steps.copy(), "actions": self._actions.state(), "warned": self._warned}
 
-    def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``layer_state`` gave."""
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
+        """Take in what ``wrapper_state`` gave."""
         self._actions.load(state["actions"], "check_nan: actions")
         put(self._steps, state["steps"], "steps")
         self._warned = fitting(state["warned"], False, "warned")

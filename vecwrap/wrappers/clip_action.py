@@ -42,7 +42,7 @@ class ClipAction(VecEnvWrapper):
         super().__init__(env)
         space = env.single_action_space
         if not is_box(space):
-            raise PlanError(f"clip_action: expected actions of a Box, got {space}; leave the layer out")
+            raise PlanError(f"clip_action: expected actions of a Box, got {space}; leave the wrapper out")
         assert isinstance(space, spaces.Box)
         self._low, self._high = space.low.copy(), space.high.copy()
         low, high = -np.inf, np.inf

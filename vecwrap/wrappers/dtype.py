@@ -48,7 +48,7 @@ class Dtype(VecEnvWrapper):
             keys,
             lambda space: isinstance(space, ARRAY_SPACES),
             "a Box, Discrete, MultiDiscrete or MultiBinary",
-            "the layer flatten, placed inside this one, turns most spaces into a Box",
+            "the wrapper flatten, placed inside this one, turns most spaces into a Box",
         )
         cast: dict[Key, Any] = {key: _cast(space, self.dtype, key) for key, space in chosen.items()}
         self._functions = dict.fromkeys(chosen, lambda values: values.astype(self.dtype))
@@ -82,7 +82,7 @@ def _cast(space: spaces.Space[Any], dtype: np.dtype[Any], key: Key) -> spaces.Sp
     if not held.all():
         raise PlanError(
             f"dtype: {members.name_of(key)}: expected bounds that {dtype} can hold, {limits.min} to {limits.max}, got "
-            f"{space}; use a larger dtype, or put scale_obs inside this layer"
+            f"{space}; use a larger dtype, or put scale_obs inside this wrapper"
         )
     if isinstance(space, spaces.MultiDiscrete) and dtype.kind in "iu":
         return spaces.MultiDiscrete(space.nvec, dtype=dtype, start=space.start)

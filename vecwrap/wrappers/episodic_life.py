@@ -48,6 +48,6 @@ class EpisodicLife(Lives):
         if not hasattr(env.unwrapped, "ale"):
             raise PlanError(
                 "episodic_life: expected a game of the Arcade Learning Environment (ale-py), which counts lives, got "
-                f"{type(env.unwrapped).__name__}; leave the layer out"
+                f"{type(env.unwrapped).__name__}; leave the wrapper out"
             )
         super().__init__(env)

@@ -49,7 +49,7 @@ class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise PlanError(
                 "fire_reset: expected at least three discrete actions, the second of them FIRE, got "
                 f"{', '.join(meanings) if discrete else env.action_space}; make the environment with "
-                f"{'full_action_space=True' if discrete else 'continuous=False'}, or leave the layer out"
+                f"{'full_action_space=True' if discrete else 'continuous=False'}, or leave the wrapper out"
             )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

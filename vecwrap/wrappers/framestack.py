@@ -84,7 +84,7 @@ class FrameStack(VecEnvWrapper):
         space = env.single_observation_space
         stacked = members.choose(
             "framestack", space, keys, lambda member: isinstance(member, spaces.Box), "a Box",
-            "put a layer that makes them one, such as flatten, inside",
+            "put a wrapper that makes them one, such as flatten, inside",
         )  # fmt: skip
         if k < 1:
             raise PlanError(f"framestack: k: expected 1 or more observations, got {k}")
@@ -111,12 +111,12 @@ class FrameStack(VecEnvWrapper):
         if final_obs is not None:
             step.final_obs = members.with_new(final_obs, final_stacks)
 
-    def layer_state(self) -> dict[str, Any]:
+    def wrapper_state(self) -> dict[str, Any]:
         """Return the stacks: (n, *shape), for a Dict by key."""
         return {"stacks": members.with_new({}, {key: each.all() for key, each in self._stacks.items()})}
 
-    def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``layer_state`` gave."""
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
+        """Take in what ``wrapper_state`` gave."""
         for key, each in self._stacks.items():
             each.load(fitting(members.of(state["stacks"], key), each.all(), "stacks"))
 
@@ -135,7 +135,7 @@ class _Shown(Shown):
         return self._stack.all()
 
     def load(self, batch: Batch) -> None:
-        """Take in nothing: the layer's own state has it."""
+        """Take in nothing: the wrapper's own state has it."""
 
 
 class _Stack:

@@ -43,7 +43,7 @@ class Grayscale(gymnasium.ObservationWrapper[Any, Any, Any]):
         self._cv2 = load_cv2("grayscale")
         images = members.choose(
             "grayscale", env.observation_space, keys, _is_colour_image,
-            "images, a Box of shape (height, width, 3) and dtype uint8 or float32", "leave the layer out",
+            "images, a Box of shape (height, width, 3) and dtype uint8 or float32", "leave the wrapper out",
         )  # fmt: skip
         grey_spaces = {
             key: spaces.Box(space.low.min(), space.high.max(), (*space.shape[:2], 1)[: 2 + keep_dim], space.dtype.type)

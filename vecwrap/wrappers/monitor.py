@@ -48,8 +48,8 @@ class Monitor(VecEnvWrapper):
     """Record the score and length of every game: in ``infos``, and in ``monitor.csv`` if a folder is given.
 
     An episode here is one of the environment itself, with its own rewards, wherever the monitor is in the chain: even
-    if other layers clip or scale rewards or end the agent's episodes earlier. One that a layer ends is reported too,
-    one interrupted by your reset is not.
+    if other wrappers clip or scale rewards or end the agent's episodes earlier. One that a wrapper ends is reported
+    too, one interrupted by your reset is not.
 
     In a step in which games end, ``infos`` has the same columns as with Gymnasium's ``RecordEpisodeStatistics``::
 
@@ -77,7 +77,7 @@ class Monitor(VecEnvWrapper):
         env: what it wraps.
         dir: the folder for the files, created if missing; None for no files.
         info_keys: columns of ``infos`` to report and write with each game, taken from its last step, including those
-            of inner layers; masked or empty if absent.
+            of inner wrappers; masked or empty if absent.
         per_env: one file per sub-environment, ``0.monitor.csv`` and so on, instead of one for all.
         rewards: ``"raw"``: the environment's own rewards, until its own episode ends. ``"seen"``: the rewards at this
             place in the chain, until the agent's episode ends.
@@ -194,7 +194,7 @@ class Monitor(VecEnvWrapper):
         self._returns[rows] = returns
         self._lengths[rows] = lengths
 
-    def layer_state(self) -> dict[str, Any]:
+    def wrapper_state(self) -> dict[str, Any]:
         """Return the running scores, lengths and times, and the counts."""
         return {
             "returns": self._returns.copy(),
@@ -205,8 +205,8 @@ class Monitor(VecEnvWrapper):
             "recent": [list(episode) for episode in self.recent],
         }
 
-    def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``layer_state`` returned; no reset is needed."""
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
+        """Restore the state that ``wrapper_state`` returned; no reset is needed."""
         self._open()
         put(self._returns, state["returns"], "returns")
         put(self._lengths, state["lengths"], "lengths")
@@ -224,7 +224,7 @@ class Monitor(VecEnvWrapper):
         self._close_files()
 
     def __del__(self) -> None:
-        self._close_layer()
+        self._close_wrapper()
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -236,7 +236,7 @@ class Monitor(VecEnvWrapper):
             raise PlanError(
                 f"monitor: info_keys: expected each name once and none of {', '.join(COLUMNS)}, got {self.info_keys}"
             )
-        for inner in self.env.layers:
+        for inner in self.env.chain:
             if isinstance(inner, Monitor) and inner.stats_key == self.stats_key:
                 raise PlanError(
                     f'monitor: an inner monitor reports infos["{self.stats_key}"] already; leave one out, or give this '
@@ -288,8 +288,8 @@ class Monitor(VecEnvWrapper):
             self._warned = True
             warnings.warn(
                 f'monitor: infos["{self.stats_key}"] of the environment itself (as of Stable-Baselines3\'s Monitor) is '
-                f'renamed to "{self.stats_key}_", that of an inner layer replaced, and games are counted twice; leave '
-                'one of the two out, or rename this one with stats_key="..."',
+                f'renamed to "{self.stats_key}_", that of an inner wrapper replaced, and games are counted twice; '
+                'leave one of the two out, or rename this one with stats_key="..."',
                 stacklevel=2,
             )
 
@@ -333,7 +333,7 @@ class Monitor(VecEnvWrapper):
             )
 
     def _frame_skip(self) -> int | None:
-        """How many frames an agent step lasts, as declared by the sub-environment's layers or environment; else 1.
+        """How many frames an agent step lasts, as declared by the sub-environment's wrappers or environment; else 1.
 
         None if unknown: an engine is not asked, because it may skip without declaring it, and its workers may die.
         """

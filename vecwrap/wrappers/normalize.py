@@ -11,7 +11,7 @@ class Normalize(Normalizing, VecEnvWrapper):
     """Normalise observations and rewards; see ``normalize_obs`` and ``normalize_reward`` for details.
 
     ``env.get_original_obs()`` and ``env.get_original_reward()`` return the values before normalisation, also through
-    outer layers.
+    outer wrappers.
 
     At an episode's end:
         The running return restarts; the terminal observation is normalised, but not counted.

@@ -16,7 +16,7 @@ class NormalizeObs(Normalizing, VecEnvWrapper):
     including the one that opens an episode, but not the one that ends it. A terminal observation is still normalised,
     with the statistics of that moment.
 
-    ``env.get_original_obs()`` returns the observations before normalisation, also through outer layers.
+    ``env.get_original_obs()`` returns the observations before normalisation, also through outer wrappers.
 
     At an episode's end:
         The terminal observation is normalised with the statistics of that moment, but not counted.

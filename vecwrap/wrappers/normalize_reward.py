@@ -17,7 +17,7 @@ class NormalizeReward(Normalizing, VecEnvWrapper):
     ``env.eval()``).
 
     Changes only the agent's rewards: ``raw_rewards``, and so a monitor's scores, remain the environment's own.
-    ``env.get_original_reward()`` returns the rewards before normalisation, also through outer layers.
+    ``env.get_original_reward()`` returns the rewards before normalisation, also through outer wrappers.
 
     At an episode's end:
         The last reward is counted, then the running return restarts.

@@ -1,4 +1,4 @@
-"""Presets: several layers under one name; and this package's own, for continuous control."""
+"""Presets: several wrappers under one name; and this package's own, for continuous control."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 class Preset:
-    """Makes a preset from a function that returns layers, inner first, in any form that pipelines take.
+    """Makes a preset from a function that returns wrappers, inner first, in any form that pipelines take.
 
-    A preset is used in pipelines like a layer, by name, by import path or as an object, and takes the function's
-    arguments. The plan replaces it with its layers; the pipeline keeps the word as it was written, unless one of the
-    layers has a path, and its hash is that of the layers. A preset may contain other presets.
+    A preset is used in pipelines like a wrapper, by name, by import path or as an object, and takes the function's
+    arguments. The plan replaces it with its wrappers; the pipeline keeps the word as it was written, unless one of the
+    wrappers has a path, and its hash is that of the wrappers. A preset may contain other presets.
 
     Args:
-        function: returns the layers; its docstring's first line says what they do.
+        function: returns the wrappers; its docstring's first line says what they do.
 
     >>> @Preset
     ... def short_episodes(limit: int = 50) -> list[object]:
@@ -30,7 +30,7 @@ class Preset:
         self._function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Sequence[Any]:
-        """Return the layers."""
+        """Return the wrappers."""
         return self._function(*args, **kwargs)
 
 

@@ -71,7 +71,7 @@ class RecordTrajectories(VecEnvWrapper):
         >>> import gymnasium
         >>> import vecwrap
         >>> RecordTrajectories(vecwrap.build("CartPole-v1", n=2, backend="dummy"), "trajectories")
-        <VecEnv CartPole-v1, n=2, dummy, same_step, layers RecordTrajectories>
+        <VecEnv CartPole-v1, n=2, dummy, same_step, wrappers RecordTrajectories>
     """
 
     _failed = True  # so that `close` writes nothing if `__init__` failed
@@ -147,9 +147,9 @@ class RecordTrajectories(VecEnvWrapper):
             self._give_up(error)
 
     def __del__(self) -> None:
-        self._close_layer()
+        self._close_wrapper()
 
-    def layer_state(self) -> dict[str, Any]:
+    def wrapper_state(self) -> dict[str, Any]:
         """Return the running episodes, and the counts."""
         return {
             "envs": list(self._ids),
@@ -161,8 +161,8 @@ class RecordTrajectories(VecEnvWrapper):
             "seeds": list(self._seeds),
         }
 
-    def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``layer_state`` returned."""
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
+        """Restore the state that ``wrapper_state`` returned."""
         self._make_folder()
         self._trajectories.load_state(state["trajectories"])
         put(self._open, state["open"], "open")
@@ -174,7 +174,7 @@ class RecordTrajectories(VecEnvWrapper):
         if self._failed:
             self._drop_running()
 
-    def refuse_layer_state(self, state: dict[str, Any]) -> None:
+    def refuse_wrapper_state(self, state: dict[str, Any]) -> None:
         """Refuse trajectories of other sub-environments, or longer ones."""
         parts, ids = state["trajectories"], list(self._ids)
         if state["envs"] != ids:

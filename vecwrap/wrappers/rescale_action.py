@@ -18,7 +18,7 @@ class RescaleAction(VecEnvWrapper):
     """Let the agent act between ``low`` and ``high``, whatever the environment's bounds are.
 
     ``low`` and ``high`` map exactly to the environment's bounds, and the values in between linearly. Values outside
-    stay outside; to prevent that, put ``clip_action`` outside this layer.
+    stay outside; to prevent that, put ``clip_action`` outside this wrapper.
 
     At an episode's end:
         Nothing.
@@ -38,7 +38,7 @@ class RescaleAction(VecEnvWrapper):
         >>> env.single_action_space, env.unwrapped.single_action_space
         (Box(-1.0, 1.0, (1,), float32), Box(-2.0, 2.0, (1,), float32))
         >>> observations, infos = env.reset(seed=1)
-        >>> observations, rewards, *rest = env.step([[0.5], [1.0]])  # as if it were [[1.0], [2.0]] without the layer
+        >>> observations, rewards, *rest = env.step([[0.5], [1.0]])  # as if it were [[1.0], [2.0]] without the wrapper
         >>> env.close()
     """
 
@@ -46,11 +46,11 @@ class RescaleAction(VecEnvWrapper):
         super().__init__(env)
         space: Any = env.single_action_space
         if not (is_box(space) and np.issubdtype(space.dtype, np.floating)):
-            raise PlanError(f"rescale_action: expected actions of a Box of floats, got {space}; leave the layer out")
+            raise PlanError(f"rescale_action: expected actions of a Box of floats, got {space}; leave the wrapper out")
         if not space.is_bounded():
             raise PlanError(
                 f"rescale_action: expected actions with bounds, got {space}; if clip_action removed them, put it "
-                "outside this layer"
+                "outside this wrapper"
             )
         outer = box_between("rescale_action", low, high, space.shape, space.dtype)
         self._line = Line(outer, space)

@@ -58,7 +58,7 @@ class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
         images = members.choose(
             "resize", env.observation_space, keys, _is_image,
             "images, a Box of shape (height, width) or (height, width, channels), dtype uint8 or float32, with the "
-            "same bounds for every pixel", "leave the layer out",
+            "same bounds for every pixel", "leave the wrapper out",
         )  # fmt: skip
         resized = {
             key: spaces.Box(space.low.min(), space.high.max(), (height, width, *space.shape[2:]), space.dtype.type)

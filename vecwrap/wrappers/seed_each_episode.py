@@ -48,7 +48,7 @@ class SeedEachEpisode(VecEnvWrapper):
 
     Raises:
         PlanError: an empty list, an entry or function that does not fit, one that cannot be sent to another process,
-            a second layer of this kind, or an engine whose sub-environments cannot be reached.
+            a second wrapper of this kind, or an engine whose sub-environments cannot be reached.
 
     Example:
         >>> import gymnasium
@@ -68,7 +68,7 @@ class SeedEachEpisode(VecEnvWrapper):
     ) -> None:
         super().__init__(env)
         one_of("seed_each_episode: use", use, ("cycle", "once"))
-        if any(isinstance(layer, SeedEachEpisode) for layer in env.layers):
+        if any(isinstance(wrapper, SeedEachEpisode) for wrapper in env.chain):
             raise PlanError("seed_each_episode: an inner seed_each_episode sets the seeds already; leave one out")
         self.use = use
         self.replace = replace
@@ -95,13 +95,13 @@ class SeedEachEpisode(VecEnvWrapper):
         self.face.refuse_pending("follow")
         self.core.follow(schedules)
 
-    def layer_state(self) -> dict[str, Any]:
+    def wrapper_state(self) -> dict[str, Any]:
         """Return each sub-environment's position in its schedule, and the state of its function."""
         states = self.core.scheduled()
         return {key: [state[key] for state in states] for key in ("episodes", "remembered")}
 
-    def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``layer_state`` returned."""
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
+        """Restore the state that ``wrapper_state`` returned."""
         both = zip(state["episodes"], fitting_list(state["remembered"], self.num_envs, "remembered"), strict=True)
         states = [{"episodes": fitting(k, 0, "episodes"), "remembered": memory} for k, memory in both]
         self.core.go_on_in_schedule(states)

@@ -57,8 +57,8 @@ class StickyActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not math.isclose(own, 0.0, abs_tol=1e-6):
             raise PlanError(
                 "sticky_actions: expected a game without sticky actions, got one whose emulator repeats actions with "
-                f"probability {own:g}; make it with repeat_action_probability=0 (in the layer atari if there is one, "
-                "else in env_kwargs), or leave the layer out"
+                f"probability {own:g}; make it with repeat_action_probability=0 (in the wrapper atari if there is one, "
+                "else in env_kwargs), or leave the wrapper out"
             )
         self.repeat_action_probability = repeat_action_probability
         self._previous: Any = None

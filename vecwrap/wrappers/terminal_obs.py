@@ -54,11 +54,11 @@ class TerminalObs(VecEnvWrapper):
         infos["_terminal_obs"]  # (m,) bool, whether an episode ended in this row
 
     As with any other column of ``infos``, both are present only in steps in which an episode ended. The observation is
-    the one at this layer's place in the chain: outside a frame stack it is a stack, inside it is a frame. A row that
+    the one at this wrapper's place in the chain: outside a frame stack it is a stack, inside it is a frame. A row that
     rests in episodic mode reports its end once. Observations of Dict and Tuple spaces give dicts and tuples of arrays.
 
     With ``record=k`` the last k endings of each sub-environment are also kept: see ``endings``, ``save_endings`` and
-    ``draw_endings``. Their scores are sums of the environment's own rewards, even if layers clip them; an episode
+    ``draw_endings``. Their scores are sums of the environment's own rewards, even if wrappers clip them; an episode
     interrupted by a reset leaves no ending.
 
     At an episode's end:
@@ -71,7 +71,7 @@ class TerminalObs(VecEnvWrapper):
 
     Raises:
         PlanError: a key that is empty, starts with an underscore (reserved for masks), has a meaning in Gymnasium, or
-            is used by an inner layer of this kind; a negative number of endings.
+            is used by an inner wrapper of this kind; a negative number of endings.
 
     Example:
         >>> import gymnasium
@@ -95,7 +95,7 @@ class TerminalObs(VecEnvWrapper):
         check_info_key("terminal_obs: key", key, "terminal_obs")
         if record < 0:
             raise PlanError(f"terminal_obs: record: expected 0 or more endings, got {record}")
-        if any(isinstance(inner, TerminalObs) and inner.key == key for inner in env.layers):
+        if any(isinstance(inner, TerminalObs) and inner.key == key for inner in env.chain):
             raise PlanError(
                 f'terminal_obs: key: an inner terminal_obs reports infos["{key}"] already; leave one out, or give this '
                 'one another name with key="..."'
@@ -188,7 +188,7 @@ class TerminalObs(VecEnvWrapper):
         self._scores[step.rows] = np.where(cleared, 0.0, scores)
         self._lengths[step.rows] = np.where(cleared, 0, lengths)
 
-    def layer_state(self) -> dict[str, Any]:
+    def wrapper_state(self) -> dict[str, Any]:
         """Return the scores and lengths of the running episodes, and the endings."""
         return {
             "scores": self._scores.copy(),
@@ -196,8 +196,8 @@ class TerminalObs(VecEnvWrapper):
             "endings": [[list(deepcopy(ending)) for ending in kept] for kept in self._endings],
         }
 
-    def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``layer_state`` gave."""
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
+        """Take in what ``wrapper_state`` gave."""
         put(self._scores, state["scores"], "scores")
         put(self._lengths, state["lengths"], "lengths")
         for kept, endings in zip(self._endings, state["endings"], strict=True):

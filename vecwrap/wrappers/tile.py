@@ -19,13 +19,13 @@ from vecwrap.rows.step_result import StepResult
 class Tile(VecEnvWrapper):
     """Render all sub-environments as one image.
 
-    ``env.render()`` returns it, whatever layers are outside this one: rows = ⌈√n⌉, columns = ⌈n / rows⌉, row by row,
+    ``env.render()`` returns it, whatever wrappers are outside this one: rows = ⌈√n⌉, columns = ⌈n / rows⌉, row by row,
     the first at the top left. Frames of unequal size are padded with black. The image is scaled down to fit ``size``,
     for any n. (``get_images()`` still returns the single frames.)
 
     With ``labels``, each tile shows its index, and the score and length (in agent steps) of its game: the environment's
-    own rewards, even if layers clip rewards or end episodes at lost lives. A game that ended in the last result has its
-    final score and an orange border; in same-step mode the frame below is already the next game's first. Frames too
+    own rewards, even if wrappers clip rewards or end episodes at lost lives. A game that ended in the last result has
+    its final score and an orange border; in same-step mode the frame below is already the next game's first. Frames too
     small for words are enlarged by whole pixels. Small tiles show only the numbers; tiny ones only the index.
 
     At an episode's end:
@@ -79,10 +79,10 @@ class Tile(VecEnvWrapper):
             return self._labels.picture(frames, self.size)
         return tiles.fit(tiles.tile(frames), self.size)
 
-    def layer_state(self) -> dict[str, Any]:
+    def wrapper_state(self) -> dict[str, Any]:
         """Return the scores and lengths of the labels."""
         return self._labels.state()
 
-    def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``layer_state`` returned."""
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
+        """Restore the state that ``wrapper_state`` returned."""
         self._labels.load(state)

@@ -31,11 +31,11 @@ class TimeAware(VecEnvWrapper):
 
     Args:
         env: what it wraps.
-        flatten: whether to flatten to one vector, as the layer ``flatten`` does.
+        flatten: whether to flatten to one vector, as the wrapper ``flatten`` does.
         normalize: whether to give the elapsed fraction of the limit (float32, 0 to 1) instead of steps (int32).
         limit: the maximum length of an episode in agent steps; the time stops there if it lasts longer. None: the
-            environment's declared time limit, counted in its own steps. If an inner layer skips steps or ends episodes
-            earlier, set the limit here (``vecwrap check`` detects the former).
+            environment's declared time limit, counted in its own steps. If an inner wrapper skips steps or ends
+            episodes earlier, set the limit here (``vecwrap check`` detects the former).
         key: the member's name.
 
     Raises:
@@ -83,12 +83,12 @@ class TimeAware(VecEnvWrapper):
         step.observations = self._join(step.observations, times)
         self._times[step.rows] = times
 
-    def layer_state(self) -> dict[str, Any]:
+    def wrapper_state(self) -> dict[str, Any]:
         """Return the times."""
         return {"times": self._times.copy()}
 
-    def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``layer_state`` gave."""
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
+        """Take in what ``wrapper_state`` gave."""
         put(self._times, state["times"], "times")
 
     def _with_time(self, space: spaces.Space[Any]) -> spaces.Space[Any]:
@@ -125,7 +125,7 @@ def _limit_of(env: VecEnv) -> int:
     limit = env.spec.max_episode_steps if env.spec is not None else None
     if limit is None:
         raise PlanError(
-            "time_aware: expected an environment with a time limit, got one without; put time_limit inside this layer, "
-            "or give limit="
+            "time_aware: expected an environment with a time limit, got one without; put time_limit inside this "
+            "wrapper, or give limit="
         )
     return int(limit)

@@ -44,7 +44,7 @@ class Transpose(VecEnvWrapper):
             keys,
             lambda space: members.is_box(space) and len(space.shape or ()) >= 3,
             "a Box of shape (height, width, channels)",
-            "leave the layer out if there is no channel axis",
+            "leave the wrapper out if there is no channel axis",
         )
         turned: dict[members.Key, Any] = {
             key: spaces.Box(np.moveaxis(box.low, -1, -3), np.moveaxis(box.high, -1, -3), dtype=box.dtype)

@@ -86,7 +86,7 @@ class Video(VecEnvWrapper):
         >>> import vecwrap
         >>> make = lambda: gymnasium.make("CartPole-v1", render_mode="rgb_array")
         >>> Video(vecwrap.build(make, n=2, backend="dummy"), "videos", by="steps", every=10_000, length=200, envs=(0,))
-        <VecEnv CartPole-v1, n=2, dummy, same_step, layers Video>
+        <VecEnv CartPole-v1, n=2, dummy, same_step, wrappers Video>
     """
 
     takes_frames: ClassVar[bool] = True
@@ -164,13 +164,13 @@ class Video(VecEnvWrapper):
         self._finish("closed")
 
     def __del__(self) -> None:
-        self._close_layer()
+        self._close_wrapper()
 
-    def layer_state(self) -> dict[str, Any]:
+    def wrapper_state(self) -> dict[str, Any]:
         """Return the counts of steps and episodes; a running recording is not included."""
         return {"steps": self._steps.copy(), "episodes": self._episodes.copy()}
 
-    def load_layer_state(self, state: dict[str, Any]) -> None:
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
         """Restore the counts."""
         self._finish("closed")
         self._open()

@@ -1,1 +1,1 @@
-"""Rewards that are paid at an episode's end: a layer for vecwrap."""
+"""Rewards that are paid at an episode's end: a wrapper for vecwrap."""

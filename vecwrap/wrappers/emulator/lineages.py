@@ -18,7 +18,7 @@ LifeLoss = bool | Literal["new_game"]
 
 NO_GAME = (
     "atari: expected a game of the Arcade Learning Environment (ale-py), got {}: "
-    'take an id such as "PongNoFrameskip-v4", or leave the layer out'
+    'take an id such as "PongNoFrameskip-v4", or leave the wrapper out'
 )
 
 EPISODES = {
@@ -30,7 +30,7 @@ EPISODES = {
 
 @dataclass(frozen=True)
 class Settings:
-    """The layer's arguments, and what the lineage alone decides."""
+    """The wrapper's arguments, and what the lineage alone decides."""
 
     lineage: str
     words: str
@@ -82,7 +82,7 @@ LINEAGES = {
 
 
 def settle(lineage: str = "deepmind", **given: Any) -> Settings:
-    """Check the layer's arguments, and fill in the lineage's defaults for those left out or None."""
+    """Check the wrapper's arguments, and fill in the lineage's defaults for those left out or None."""
     one_of("atari: lineage", lineage, tuple(LINEAGES))
     settings = replace(LINEAGES[lineage], **{name: value for name, value in given.items() if value is not None})
     for name, least in (("noop_max", 0), ("frame_skip", 1), ("screen_size", 1)):
@@ -120,16 +120,16 @@ def check_environment(env: Env, settings: Settings) -> None:
     if not (colour or (grey and settings.lineage == "machado")) or space.dtype != np.uint8:
         raise PlanError(
             f"atari: expected colour images, a Box of shape (height, width, 3) and dtype uint8, got {space}: make the "
-            'environment with obs_type="rgb" and sound_obs=False, and put layers that change images outside of atari'
+            'environment with obs_type="rgb" and sound_obs=False, and put wrappers that change images outside of atari'
         )
 
 
-def check_skip(env: Env, layer: str) -> None:
-    """Raise PlanError if an environment, or a wrapper of it, skips frames by itself; ``layer`` is for the error."""
+def check_skip(env: Env, wrapper: str) -> None:
+    """Raise PlanError if an environment, or a wrapper of it, skips frames by itself; ``wrapper`` is for the error."""
     frameskip = getattr(env.unwrapped, "_frameskip", 1)
     if frameskip != 1:
         raise PlanError(
-            f"{layer}: expected an environment that skips no frames, got one with frameskip={frameskip}, which would "
+            f"{wrapper}: expected an environment that skips no frames, got one with frameskip={frameskip}, which would "
             "skip twice: make it with frameskip=1, or take a NoFrameskip id"
         )
     for inner in wrappers_of(env):
@@ -137,7 +137,7 @@ def check_skip(env: Env, layer: str) -> None:
         skip = vars(inner).get("frame_skip", vars(inner).get("_skip", 1))
         if isinstance(skip, int) and skip > 1:
             raise PlanError(
-                f"{layer}: expected an environment that skips no frames, but {type(inner).__name__} inside it skips "
+                f"{wrapper}: expected an environment that skips no frames, but {type(inner).__name__} inside it skips "
                 f"{skip}: leave one of the two out"
             )
 

@@ -95,7 +95,7 @@ def noops(env: Env, most: int) -> Iterator[int]:
 
 def game_goes_on(env: Env) -> bool:
     """Whether the episode that ended was a life, in a game that is not over."""
-    return any(getattr(layer, "game_goes_on", False) for layer in wrappers_of(env))
+    return any(getattr(wrapper, "game_goes_on", False) for wrapper in wrappers_of(env))
 
 
 def opening_of(meanings: Sequence[str]) -> tuple[int, ...]:
@@ -108,12 +108,12 @@ def knows_fire(meanings: Sequence[str]) -> bool:
     return len(meanings) > AFTER_FIRE and meanings[FIRE] == "FIRE"
 
 
-def meanings_of(env: Env, layer: str) -> list[str]:
-    """Return the meanings of a game's actions, which ``layer`` needs; PlanError if it does not provide them."""
+def meanings_of(env: Env, wrapper: str) -> list[str]:
+    """Return the meanings of a game's actions, which ``wrapper`` needs; PlanError if it does not provide them."""
     game: Any = env.unwrapped
     if not hasattr(game, "get_action_meanings"):
         raise PlanError(
-            f"{layer}: expected a game with action meanings (get_action_meanings, as those of ale-py have), "
-            f"got {type(game).__name__}; leave the layer out"
+            f"{wrapper}: expected a game with action meanings (get_action_meanings, as those of ale-py have), "
+            f"got {type(game).__name__}; leave the wrapper out"
         )
     return list(game.get_action_meanings())

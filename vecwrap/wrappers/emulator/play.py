@@ -1,4 +1,4 @@
-"""The emulator under the Atari layer: a few ticks with one action, and one small grey image of their last two frames.
+"""The emulator under the Atari wrapper: a few ticks with one action, and one small grey image of their last two frames.
 
 Two players do the same thing, bit for bit: `ThroughStep` works with any wrappers in between, `Direct` accesses the
 emulator and makes no colour frames.
@@ -48,7 +48,7 @@ class ThroughStep:
         self._cv2 = load_cv2("atari")
         self._ale: Any = env.unwrapped.ale  # type: ignore[attr-defined]
         shape = env.observation_space.shape
-        assert shape is not None, "the Atari layer checks that the observations are images"
+        assert shape is not None, "the Atari wrapper checks that the observations are images"
         self._grey_screens = pooling == "maximum of the greys" and len(shape) == 3
         self._frames = np.empty((2, *(shape[:2] if self._grey_screens else shape)), np.uint8)
         self._count = 0
@@ -112,10 +112,12 @@ class Direct:
         self._image = PooledImage(shape, size, pooling)
         self._count = 0
         # inner first, as the result of a step passes them
-        self._watchers: list[Any] = [layer for layer in wrappers_of(env) if isinstance(layer, (TimeLimit, Tap))][::-1]
-        self._time_limits: list[Any] = [layer for layer in self._watchers if isinstance(layer, TimeLimit)]
+        self._watchers: list[Any] = [wrapper for wrapper in wrappers_of(env) if isinstance(wrapper, (TimeLimit, Tap))][
+            ::-1
+        ]
+        self._time_limits: list[Any] = [wrapper for wrapper in self._watchers if isinstance(wrapper, TimeLimit)]
         self._fresh = self._ale.getFloat("repeat_action_probability") == 0.0 and any(
-            isinstance(layer, OrderEnforcing) and not layer.has_reset for layer in wrappers_of(env)
+            isinstance(wrapper, OrderEnforcing) and not wrapper.has_reset for wrapper in wrappers_of(env)
         )
 
     def reset(self, seed: int | None, options: Info | None) -> Begun:
@@ -185,10 +187,10 @@ def _as_it_was_loaded(game: Any) -> Iterator[None]:
 
 def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
     """Return what prevents `Direct` from accessing the emulator, if anything."""
-    for layer in wrappers_of(env):
-        if type(layer) not in TRANSPARENT:
-            return f"{type(layer).__name__} lies between atari and the emulator, and may change what passes"
-        if isinstance(layer, TimeLimit) and not hasattr(layer, "_elapsed_steps"):
+    for wrapper in wrappers_of(env):
+        if type(wrapper) not in TRANSPARENT:
+            return f"{type(wrapper).__name__} lies between atari and the emulator, and may change what passes"
+        if isinstance(wrapper, TimeLimit) and not hasattr(wrapper, "_elapsed_steps"):
             return "this version of Gymnasium's TimeLimit counts in another way"
     game: Any = env.unwrapped
     kind = f"{type(game).__module__}.{type(game).__qualname__}"

@@ -23,7 +23,7 @@ Image = NDArray[np.uint8]
 
 @dataclass
 class VideoFolder:
-    """Where the videos of one layer go, and what all of them have in common."""
+    """Where the videos of one wrapper go, and what all of them have in common."""
 
     folder: Path
     name: str  # the prefix of the file names
@@ -232,7 +232,7 @@ def _last_frames(step: StepResult, rows: list[tuple[int, int]]) -> dict[int, Ima
 
 
 def _opens(step: StepResult, k: int) -> bool:
-    """Whether a row's observation opens an episode, including a game that a layer has started within the step."""
+    """Whether a row's observation opens an episode, including a game that a wrapper has started within the step."""
     return bool(step.first[k] or step.raw_first[k])
 
 

@@ -99,13 +99,13 @@ def csv_line(cells: Sequence[Any], end: str = "\n") -> str:
     return text.getvalue()
 
 
-def make_folder(folder: Path, layer: str) -> None:
-    """Create a layer's folder if it is missing, and refuse one that files cannot be written to."""
+def make_folder(folder: Path, wrapper: str) -> None:
+    """Create a wrapper's folder if it is missing, and refuse one that files cannot be written to."""
     try:
         try_folder(folder)
     except OSError as error:
         raise PlanError(
-            f'{layer}: dir: expected a folder that files can be written to, got "{seen_from_here(folder)}": '
+            f'{wrapper}: dir: expected a folder that files can be written to, got "{seen_from_here(folder)}": '
             f"{error}; give another"
         ) from error
 

@@ -25,7 +25,7 @@ SIZE = (1280, 800)  # at most
 class Viewer(VecEnvWrapper):
     """Show all sub-environments in one window while they are stepped.
 
-    ``build(..., render_mode="human")`` puts it around the chain. It is no layer: ``env.layers``, saved states and the
+    ``build(..., render_mode="human")`` puts it around the chain. It is no wrapper: ``env.chain``, saved states and the
     pipeline's hash are the same without it. It opens at the first reset and shows every result, rendered where the
     sub-environments live: frames with the labels of ``tile``, and the last frame of an episode that ended. A step of
     all sub-environments takes at least ``1 / fps`` seconds. Esc or the window's button closes it, and the run continues
@@ -64,9 +64,9 @@ class Viewer(VecEnvWrapper):
         self._fps = float(fps)
 
     @property
-    def layers(self) -> tuple[VecEnv, ...]:
-        """The layers of the chain, without the window."""
-        return self.env.layers
+    def wrappers(self) -> tuple[VecEnv, ...]:
+        """The wrappers of the chain, without the window."""
+        return self.env.chain
 
     @property
     def pipeline(self) -> Any:
@@ -109,7 +109,7 @@ class Viewer(VecEnvWrapper):
         self._unwatch(tell=False)
 
     def __del__(self) -> None:
-        self._close_layer()
+        self._close_wrapper()
 
     def render(self, mode: None = None) -> Any:
         """Return None: every result is shown as it arrives."""

@@ -20,7 +20,7 @@ from vecwrap.errors import PlanError
 
 PATIENCE = 60.0  # seconds; a window that does not answer for this long is given up
 _INSTEAD = (
-    'Instead: render_mode="rgb_array" with the layer video (a file to watch later), vecwrap run --snapshot tiles.png '
+    'Instead: render_mode="rgb_array" with the wrapper video (a file to watch later), vecwrap run --snapshot tiles.png '
     "(a picture), or env.show() in a notebook"
 )
 

@@ -1,4 +1,4 @@
-"""Any ``gymnasium.Wrapper``, and anything that wraps, is a layer: by import path, class, partial, callable or name.
+"""Any ``gymnasium.Wrapper``, and anything that wraps, is a wrapper: by import path, class, partial, callable or name.
 
 The reference is a loop over single environments that were wrapped by hand, on every backend.
 """
@@ -49,11 +49,11 @@ def naive(id, wrap, n=2, seed=3):
     return actions, rows
 
 
-def check(id, layers, wrap, backend, **settings):
+def check(id, wrappers, wrap, backend, **settings):
     """The pipeline gives what the loop gives."""
     actions, expected = naive(id, wrap)
     keywords = {"max_episode_steps": LIMIT}
-    with vecwrap.build(id, 2, layers, backend=backend, env_kwargs=keywords, **settings) as env:
+    with vecwrap.build(id, 2, wrappers, backend=backend, env_kwargs=keywords, **settings) as env:
         rows = [(env.reset(seed=3)[0],), *(env.step(batch)[:4] for batch in actions)]
     for row, other in zip(rows, expected, strict=True):
         assert_same(row, other)
@@ -119,9 +119,9 @@ FORMS = {
 
 @BACKENDS
 @pytest.mark.parametrize("form", FORMS)
-def test_a_layer_of_the_sub_environments_in_any_form(form, backend):
-    layers, wrap = FORMS[form]
-    check("CartPole-v1", layers, wrap, backend)
+def test_a_wrapper_of_the_sub_environments_in_any_form(form, backend):
+    wrappers, wrap = FORMS[form]
+    check("CartPole-v1", wrappers, wrap, backend)
 
 
 def negative(reward):
@@ -151,12 +151,12 @@ GYMNASIUM = {
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting")  # Gymnasium's own, of Python's floats as bounds
 def test_gymnasiums_own_wrappers_by_import_path_give_what_they_give_by_hand(name, backend):
     env_id, arguments = GYMNASIUM[name]
-    layer = {f"gymnasium.wrappers:{name}": arguments} if arguments else f"gymnasium.wrappers:{name}"
-    check(env_id, [layer], functools.partial(getattr(gw, name), **arguments), backend)
+    wrapper = {f"gymnasium.wrappers:{name}": arguments} if arguments else f"gymnasium.wrappers:{name}"
+    check(env_id, [wrapper], functools.partial(getattr(gw, name), **arguments), backend)
 
 
 @BACKENDS
-def test_a_layer_under_a_name_of_ones_own(backend):
+def test_a_wrapper_under_a_name_of_ones_own(backend):
     vecwrap.pipeline.registry.register_wrapper("scale_of_mine", Scale)
     try:
         check("CartPole-v1", ["scale_of_mine:3"], functools.partial(Scale, factor=3.0), backend)
@@ -164,11 +164,11 @@ def test_a_layer_under_a_name_of_ones_own(backend):
         vecwrap.pipeline.registry.wrappers.unregister("scale_of_mine")
 
 
-# -- layers of the vector ---------------------------------------------------------------------------------------------
+# -- wrappers of the vector --------------------------------------------------------------------------------------------
 
 
 class Negate(VecEnvWrapper):
-    """A vector layer of this module."""
+    """A vector wrapper of this module."""
 
     def __init__(self, env, factor: float = -1.0):
         super().__init__(env)
@@ -194,13 +194,13 @@ VECTOR = {
 
 @BACKENDS
 @pytest.mark.parametrize("form", VECTOR)
-def test_a_layer_of_the_vector_in_any_form(form, backend):
-    layers, factor = VECTOR[form]
+def test_a_wrapper_of_the_vector_in_any_form(form, backend):
+    wrappers, factor = VECTOR[form]
 
     def wrap(env):
-        return gw.TransformReward(Scale(env) if Scale in layers else env, functools.partial(operator.mul, factor))
+        return gw.TransformReward(Scale(env) if Scale in wrappers else env, functools.partial(operator.mul, factor))
 
-    check("CartPole-v1", layers, wrap, backend)
+    check("CartPole-v1", wrappers, wrap, backend)
 
 
 class Forgetful(VecEnvWrapper):
@@ -214,7 +214,7 @@ class Forgetful(VecEnvWrapper):
 
 
 @pytest.mark.parametrize(
-    ("layer", "error", "message"),
+    ("wrapper", "error", "message"),
     [
         (gymnasium.Env, PlanError, "expected a gymnasium.Wrapper (for each sub-environment), a vecwrap.VecEnvWrapper"),
         (gw.vector.ClipReward, PlanError, 'take "gymnasium.wrappers:ClipReward", which wraps each sub-environment'),
@@ -223,18 +223,18 @@ class Forgetful(VecEnvWrapper):
         (functools.partial(Scale, factr=3.0), SpecError, 'unknown argument. Did you mean "factor"?'),
         ("gymnasium.wrappers:TimeLimt", SpecError, 'gymnasium.wrappers has no TimeLimt. Did you mean "TimeLimit"?'),
         (Forgetful, PlanError, "expected its __init__ to call super().__init__(env), which it does not."),
-        (3, SpecError, "expected a layer (a name, a mapping of one key, or a callable), got 3"),
+        (3, SpecError, "expected a wrapper (a name, a mapping of one key, or a callable), got 3"),
     ],
 )
-def test_what_cannot_be_a_layer_is_told(layer, error, message):
+def test_what_cannot_be_a_wrapper_is_told(wrapper, error, message):
     with pytest.raises(error) as raised:
-        vecwrap.build("CartPole-v1", 1, [layer], backend="dummy")
+        vecwrap.build("CartPole-v1", 1, [wrapper], backend="dummy")
     assert "wrappers[0]" in str(raised.value)
     assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("backend", ["subprocess", "shmem"])
-def test_a_layer_that_cannot_travel_is_named(backend):
+def test_a_wrapper_that_cannot_travel_is_named(backend):
     lock = threading.Lock()
     with pytest.raises(PlanError, match=r'^wrappers\[0\] "lambda": .*lock'):
         vecwrap.build("CartPole-v1", 2, [lambda env: Scale(env, float(lock.locked()))], backend=backend)
@@ -249,7 +249,7 @@ class Loose(gymnasium.Wrapper):
 
 
 @pytest.mark.parametrize("arguments", ["", "1000", "1000.0,name=5000"])
-def test_a_layer_whose_defaults_are_not_quite_of_their_types_is_rebuilt_from_its_file(arguments):
+def test_a_wrapper_whose_defaults_are_not_quite_of_their_types_is_rebuilt_from_its_file(arguments):
     with vecwrap.build("CartPole-v1", n=1, wrappers=[f"{__name__}:Loose:"], backend="dummy") as env:
         hashed, given = env.pipeline.hash, env.get_attr("given")
     with vecwrap.build("CartPole-v1", n=1, wrappers=[f"{__name__}:Loose:{arguments}"], backend="dummy") as env:

@@ -34,10 +34,10 @@ class DelayReward(vecwrap.VecEnvWrapper):
         step.rewards = np.where(step.ended, owed, 0.0)
         self._owed[step.rows] = np.where(step.ended | step.first, 0.0, owed)
 
-    def layer_state(self) -> dict[str, Any]:
+    def wrapper_state(self) -> dict[str, Any]:
         """Give what is owed."""
         return {"owed": self._owed.copy()}
 
-    def load_layer_state(self, state: dict[str, Any]) -> None:
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
         """Owe that."""
         self._owed[:] = state["owed"]

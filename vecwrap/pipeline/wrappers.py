@@ -1,4 +1,4 @@
-"""One layer of a plan: what it is, where it runs, whether its arguments fit, and what it may wrap."""
+"""One wrapper of a plan: what it is, where it runs, whether its arguments fit, and what it may wrap."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from vecwrap.pipeline import registry
 from vecwrap.pipeline.environments import WrapSubEnv, refusal
 from vecwrap.pipeline.signatures import Bound, Signature, section
 from vecwrap.pipeline.values import Settings, as_data, import_path, shown
-from vecwrap.pipeline.words import LayerSpec, read_layers
+from vecwrap.pipeline.words import WrapperSpec, read_wrappers
 from vecwrap.wrappers.presets import Preset
 
 
 @dataclass(frozen=True)
-class PlannedLayer:
-    """One layer, checked."""
+class PlannedWrapper:
+    """One wrapper, checked."""
 
-    spec: LayerSpec  # the layer with all its arguments by name, as in the resolved pipeline
+    spec: WrapperSpec  # the wrapper with all its arguments by name, as in the resolved pipeline
     target: Callable[..., Any]  # its class or callable
     bound: Bound  # its arguments; those that are paths are absolute, and the same as the spec's
     arguments: str  # what it was given, as text; paths joined to the folder of the pipeline's file
-    # ``"worker"`` for a layer of each sub-environment, ``"parent"`` for one of the whole vector
+    # ``"worker"`` for a wrapper of each sub-environment, ``"parent"`` for one of the whole vector
     runs_in: Literal["worker", "parent"]
     where: str  # where it was written, and its name there
     words: str = ""  # what it does, if it says so (``in_words``)
@@ -44,7 +44,7 @@ class PlannedLayer:
 
     @property
     def around_sub_env(self) -> WrapSubEnv:
-        """The layer as a callable for a worker."""
+        """The wrapper as a callable for a worker."""
         return WrapSubEnv(self.target, self.bound.args, self.bound.kwargs, self.where)
 
     def around_vector(self, env: VecEnv, *, without_files: bool = False) -> VecEnv:
@@ -63,44 +63,45 @@ class PlannedLayer:
         return wrapped
 
 
-def plan_layers(words: Iterable[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tuple[PlannedLayer, ...]]:
-    """Find layers and fit their arguments: the words with all arguments by name, and the layers of presets, too.
+def plan_wrappers(words: Iterable[WrapperSpec]) -> tuple[tuple[WrapperSpec, ...], tuple[PlannedWrapper, ...]]:
+    """Find wrappers and fit their arguments: the words with all arguments by name, and the wrappers of presets, too.
 
-    A preset stays one word, unless one of its layers has a path: only the preset knows which of its arguments that came
-    from, and a path must be found where it is.
+    A preset stays one word, unless one of its wrappers has a path: only the preset knows which of its arguments that
+    came from, and a path must be found where it is.
     """
     planned = [_plan_word(word, ()) for word in words]
-    laid_open = (word.expanded if any(map(_has_path, layers)) else (word,) for word, layers in planned)
+    laid_open = (word.expanded if any(map(_has_path, wrappers)) else (word,) for word, wrappers in planned)
     return tuple(part for parts in laid_open for part in parts), tuple(
-        layer for _, layers in planned for layer in layers
+        wrapper for _, wrappers in planned for wrapper in wrappers
     )
 
 
-def _has_path(layer: PlannedLayer) -> bool:
-    return any(layer.spec.kwargs.get(name) is not None for name in path_parameters(layer.target))
+def _has_path(wrapper: PlannedWrapper) -> bool:
+    return any(wrapper.spec.kwargs.get(name) is not None for name in path_parameters(wrapper.target))
 
 
-def _plan_word(word: LayerSpec, within: tuple[Preset, ...]) -> tuple[LayerSpec, tuple[PlannedLayer, ...]]:
+def _plan_word(word: WrapperSpec, within: tuple[Preset, ...]) -> tuple[WrapperSpec, tuple[PlannedWrapper, ...]]:
     target = registry.wrappers.find(word.target, word.where)
     if isinstance(target, Preset):
         return _plan_preset(word, target, within)
-    layer = _plan_layer(word, target)
-    return layer.spec, (layer,)
+    wrapper = _plan_wrapper(word, target)
+    return wrapper.spec, (wrapper,)
 
 
 def _plan_preset(
-    word: LayerSpec, preset: Preset, within: tuple[Preset, ...]
-) -> tuple[LayerSpec, tuple[PlannedLayer, ...]]:
+    word: WrapperSpec, preset: Preset, within: tuple[Preset, ...]
+) -> tuple[WrapperSpec, tuple[PlannedWrapper, ...]]:
     if preset in within:
-        raise PlanError(f"{word.where}: expected layers, got a preset that holds itself.")
+        raise PlanError(f"{word.where}: expected wrappers, got a preset that holds itself.")
     bound = Signature.of(preset, skip=0).bind(word.args, word.kwargs, word.where, word.where_argument)
     with placed(word.where):
         given: Any = preset(*bound.args, **bound.kwargs)
         if given is None or isinstance(given, Mapping):
             raise PlanError(
-                f"expected a list of layers from the preset's function, got {shown(given)}; let it return [layer, ...]"
+                f"expected a list of wrappers from the preset's function, got {shown(given)}; let it return [wrapper, "
+                "...]"
             )
-        parts = read_layers(given, word.source.at(word.name))
+        parts = read_wrappers(given, word.source.at(word.name))
     planned = [_plan_word(part, (*within, preset)) for part in parts]
     name = registry.wrappers.name_of(preset) or import_path(preset) or preset
     resolved = dataclasses.replace(
@@ -109,35 +110,35 @@ def _plan_preset(
         args=bound.args,
         kwargs=Settings(bound.complete),
         not_hashed=frozenset(),
-        layers=tuple(layer for part, _ in planned for layer in part.expanded),
+        wrappers=tuple(wrapper for part, _ in planned for wrapper in part.expanded),
     )
-    layers = (layer for _, part in planned for layer in part)
-    return resolved, tuple(dataclasses.replace(layer, preset=resolved.name) for layer in layers)
+    wrappers = (wrapper for _, part in planned for wrapper in part)
+    return resolved, tuple(dataclasses.replace(wrapper, preset=resolved.name) for wrapper in wrappers)
 
 
-def _plan_layer(layer: LayerSpec, target: Callable[..., Any]) -> PlannedLayer:
-    runs_in = _runs_in(target, layer)
+def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWrapper:
+    runs_in = _runs_in(target, wrapper)
     signature, paths = Signature.of(target), path_parameters(target)
-    given = signature.bind(layer.args, layer.kwargs, layer.where, layer.where_argument)
-    given = _with_paths(given, signature, paths, lambda name, path: _beside_its_file(layer, name, path))
-    # From here on a path is fixed, whatever the working directory: the layer writes where the spec says.
+    given = signature.bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
+    given = _with_paths(given, signature, paths, lambda name, path: _beside_its_file(wrapper, name, path))
+    # From here on a path is fixed, whatever the working directory: the wrapper writes where the spec says.
     bound = _with_paths(given, signature, paths, lambda name, path: _absolute(path))
     default_paths = {
         name: _absolute(path) for name, path in given.writable.items() if name in paths and path is not None
     }
     complete = {**bound.complete, **default_paths}
-    with placed(layer.where):
+    with placed(wrapper.where):
         words = target.in_words(*given.args, **given.kwargs) if hasattr(target, "in_words") else ""
         complete |= target.filled_in(**complete) if hasattr(target, "filled_in") else {}
     spec = dataclasses.replace(
-        layer,
+        wrapper,
         target=registry.wrappers.name_of(target) or import_path(target) or target,
         args=bound.args,
         kwargs=Settings({name: as_data(value) if name in paths else value for name, value in complete.items()}),
         not_hashed=frozenset(getattr(target, "not_hashed", ())) | paths,
     )
     bound = dataclasses.replace(bound, kwargs=Settings({**bound.kwargs, **default_paths}))
-    return PlannedLayer(spec, target, bound, _as_text(given), runs_in, layer.where, words)
+    return PlannedWrapper(spec, target, bound, _as_text(given), runs_in, wrapper.where, words)
 
 
 def _as_text(given: Bound) -> str:
@@ -148,7 +149,7 @@ def _as_text(given: Bound) -> str:
 
 @contextlib.contextmanager
 def placed(where: str) -> Iterator[None]:
-    """Report what a layer refuses with its place; errors of sub-environments and workers have their own."""
+    """Report what a wrapper refuses with its place; errors of sub-environments and workers have their own."""
     try:
         yield
     except (SubEnvError, BackendError):
@@ -158,7 +159,7 @@ def placed(where: str) -> Iterator[None]:
 
 
 def at_end(target: Any) -> str:
-    """What a layer does at an episode's end: a section of its docstring or of a base class's, or ``""``."""
+    """What a wrapper does at an episode's end: a section of its docstring or of a base class's, or ``""``."""
     for kind in target.__mro__ if isinstance(target, type) else ():
         if said := section(kind, "At an episode's end") or _AT_END_ELSEWHERE.get(kind, ""):
             return " ".join(said.replace("``", "`").split())
@@ -175,7 +176,7 @@ _AT_END_ELSEWHERE: dict[Any, str] = {
 
 
 def path_parameters(target: Any) -> frozenset[str]:
-    """The parameters of a layer that are paths, as its class declares."""
+    """The parameters of a wrapper that are paths, as its class declares."""
     return frozenset(getattr(target, "path_parameters", ()))
 
 
@@ -193,9 +194,9 @@ def _with_paths(bound: Bound, signature: Signature, paths: frozenset[str], chang
     )
 
 
-def _beside_its_file(layer: LayerSpec, name: str, path: Any) -> Any:
+def _beside_its_file(wrapper: WrapperSpec, name: str, path: Any) -> Any:
     """Resolve a path written in a file relative to that file."""
-    directory = layer.source.at(layer.name, name).directory
+    directory = wrapper.source.at(wrapper.name, name).directory
     return path if directory is None else _like(path, directory / Path(path).expanduser())
 
 
@@ -208,7 +209,7 @@ def _like(written: Any, path: Path) -> Any:
     return str(path) if isinstance(written, str) else path
 
 
-def _runs_in(target: Any, layer: LayerSpec) -> Literal["worker", "parent"]:
+def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
     kind = target
     while isinstance(kind, functools.partial):
         kind = kind.func
@@ -218,10 +219,10 @@ def _runs_in(target: Any, layer: LayerSpec) -> Literal["worker", "parent"]:
         if issubclass(kind, gymnasium.Wrapper):
             return "worker"
         if issubclass(kind, gymnasium.vector.VectorWrapper):
-            raise PlanError(f"{layer.where}: {_gymnasium_remedy(kind)}")
+            raise PlanError(f"{wrapper.where}: {_gymnasium_remedy(kind)}")
         raise PlanError(
-            f"{layer.where}: expected a gymnasium.Wrapper (for each sub-environment), a vecwrap.VecEnvWrapper (for the "
-            f"whole vector) or a callable that wraps, got the class {shown(kind)}."
+            f"{wrapper.where}: expected a gymnasium.Wrapper (for each sub-environment), a vecwrap.VecEnvWrapper (for "
+            f"the whole vector) or a callable that wraps, got the class {shown(kind)}."
         )
     return "parent" if _takes_vector(kind) else "worker"
 
@@ -230,7 +231,7 @@ def _gymnasium_remedy(kind: type) -> str:
     single = f'"gymnasium.wrappers:{kind.__name__}"' if hasattr(gymnasium.wrappers, kind.__name__) else None
     inside = f"take {single}, which wraps each sub-environment, or " if single else ""
     return (
-        f"{kind.__name__} wraps one of Gymnasium's vector environments from outside and cannot be a layer. Instead, "
+        f"{kind.__name__} wraps one of Gymnasium's vector environments from outside and cannot be a wrapper. Instead, "
         f"{inside}put it around the finished environment: {kind.__name__}(vecwrap.build(...))."
     )
 
@@ -241,28 +242,28 @@ def _takes_vector(function: Callable[..., Any]) -> bool:
     return any(isinstance(one, type) and issubclass(one, gymnasium.vector.VectorEnv) for one in annotations)
 
 
-def refuse_layers_of_sub_envs(layers: Iterable[PlannedLayer]) -> None:
-    """Refuse layers that belong inside sub-environments that exist already, those of an engine."""
-    for layer in layers:
-        if layer.runs_in == "worker":
+def refuse_wrappers_of_sub_envs(wrappers: Iterable[PlannedWrapper]) -> None:
+    """Refuse wrappers that belong inside sub-environments that exist already, those of an engine."""
+    for wrapper in wrappers:
+        if wrapper.runs_in == "worker":
             raise PlanError(
-                f"{layer.where}: it wraps each sub-environment, and those are made already: expected a layer of the "
-                f"whole vector. Build from the environment's id instead: vecwrap.build(id, wrappers=["
-                f'"{layer.spec.name}", ...]).'
+                f"{wrapper.where}: it wraps each sub-environment, and those are made already: expected a wrapper of "
+                f"the whole vector. Build from the environment's id instead: vecwrap.build(id, wrappers=["
+                f'"{wrapper.spec.name}", ...]).'
             )
 
 
-def refuse_wrong_order(layers: tuple[PlannedLayer, ...]) -> None:
-    """Refuse a layer of the sub-environments outside one of the vector; say what to move where."""
-    outside = next((layer for layer in layers if layer.runs_in == "parent"), None)
+def refuse_wrong_order(wrappers: tuple[PlannedWrapper, ...]) -> None:
+    """Refuse a wrapper of the sub-environments outside one of the vector; say what to move where."""
+    outside = next((wrapper for wrapper in wrappers if wrapper.runs_in == "parent"), None)
     if outside is None:
         return
-    for layer in layers[layers.index(outside) :]:
-        if layer.runs_in == "worker":
-            right = sorted(layers, key=lambda other: other.runs_in == "parent")
+    for wrapper in wrappers[wrappers.index(outside) :]:
+        if wrapper.runs_in == "worker":
+            right = sorted(wrappers, key=lambda other: other.runs_in == "parent")
             raise PlanError(
-                f"{layer.where}: it wraps each sub-environment, in the workers, so it cannot stand outside of "
+                f"{wrapper.where}: it wraps each sub-environment, in the workers, so it cannot stand outside of "
                 f'"{outside.spec.name}" ({outside.spec.source.label()}), which wraps the whole vector. '
-                f'Move "{layer.spec.name}" before "{outside.spec.name}": '
+                f'Move "{wrapper.spec.name}" before "{outside.spec.name}": '
                 f"{', '.join(other.spec.name for other in right)}."
             )

@@ -18,7 +18,7 @@ from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 from vecwrap.wrappers.terminal_obs import TerminalObs
 from vecwrap.wrappers.video import Video
 
-# An exception on dummy, a death elsewhere: what the layers see is the same, but for who is lost.
+# An exception on dummy, a death elsewhere: what the wrappers see is the same, but for who is lost.
 WAYS = [
     (DummyBackend, "raise", {}),
     (SubprocessBackend, "kill", {"workers": 2}),
