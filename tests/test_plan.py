@@ -98,7 +98,7 @@ def paint(env: Any, colour: Colour = Colour.RED, names: set[str] = frozenset()) 
     return env
 
 
-class NoSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
+class NoSkip(vecwrap.Declares, gymnasium.Wrapper[Any, Any, Any, Any]):
     """Needs every frame."""
 
     @classmethod

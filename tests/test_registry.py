@@ -75,15 +75,16 @@ def test_an_unknown_name_suggests_a_near_one_or_lists_all() -> None:
 
 
 def test_a_name_taken_twice_is_refused_with_both_owners(table: NameTable) -> None:
-    table.register("halve", "a.chain:Halve")
-    table.register("halve", "a.chain:Halve")  # the same again is no conflict
+    table.register("halve", "a.wrappers:Halve")
+    table.register("halve", "a.wrappers:Halve")  # the same again is no conflict
     with pytest.raises(SpecError) as error:
-        table.register("halve", "b.chain:Halve")
+        table.register("halve", "b.wrappers:Halve")
     assert str(error.value) == (
-        'register "halve": the name is taken by a.chain (a.chain:Halve); b.chain (b.chain:Halve) needs another one.'
+        'register "halve": the name is taken by a.wrappers (a.wrappers:Halve); b.wrappers (b.wrappers:Halve) needs '
+        "another one."
     )
     with pytest.raises(SpecError, match="taken by vecwrap"):
-        table.register("framestack", "b.chain:FrameStack")
+        table.register("framestack", "b.wrappers:FrameStack")
 
 
 def test_a_cell_that_defines_and_registers_a_wrapper_can_be_run_again(table: NameTable) -> None:

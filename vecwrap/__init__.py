@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from vecwrap.pipeline.registry import register_wrapper as register_wrapper
     from vecwrap.pipeline.spec import PipelineSpec as PipelineSpec
     from vecwrap.rows.step_result import StepResult as StepResult
+    from vecwrap.sources.declares import Declares as Declares
     from vecwrap.tools.clip import Clip as Clip
     from vecwrap.tools.evaluate import Evaluation as Evaluation
     from vecwrap.tools.evaluate import evaluate as evaluate
@@ -58,6 +59,7 @@ _PUBLIC = {
     "PipelineSpec": "vecwrap.pipeline.spec",
     "VecEnv": "vecwrap.env.vec_env",
     "VecEnvWrapper": "vecwrap.env.wrapper",
+    "Declares": "vecwrap.sources.declares",
     "StepResult": "vecwrap.rows.step_result",
     "VecwrapError": "vecwrap.errors",
     "SpecError": "vecwrap.errors",

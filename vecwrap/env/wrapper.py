@@ -28,6 +28,7 @@ from vecwrap.rows.batch import Batch
 from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.rows.statistics import RunningStatistics
 from vecwrap.rows.step_result import IntArray, StepResult
+from vecwrap.sources.declares import Declares
 
 __all__ = ["VecEnvWrapper"]
 
@@ -37,7 +38,7 @@ _OF_GYMNASIUM = {"actions": "on_actions(actions, env_ids)", "observations": "on_
 _OF_GYMNASIUM["rewards"] = "on_step(step), which assigns step.rewards"
 
 
-class VecEnvWrapper(VecEnv):
+class VecEnvWrapper(Declares, VecEnv):
     """A wrapper around a vector environment.
 
     Args:

@@ -30,6 +30,7 @@ from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_wrappers
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_wrappers_of_sub_envs
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.declares import Declares
 from vecwrap.sources.description import of_several_agents
 from vecwrap.sources.engine import Engine, refuse_other_mode
 from vecwrap.wrappers.window.viewer import Viewer
@@ -317,7 +318,7 @@ def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEn
             env = Viewer(env)
         for part in env.chain:
             part.pipeline, part.plan = checked.pipeline, shown
-            if hasattr(part, "on_pipeline"):
+            if isinstance(part, Declares):
                 part.on_pipeline(checked.pipeline)
         stats = named if stats is None else stats
         if stats is not None:

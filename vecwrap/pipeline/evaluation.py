@@ -14,6 +14,7 @@ from vecwrap.pipeline.spec import PipelineSpec, from_draft, overridden, to_draft
 from vecwrap.pipeline.values import Settings, canonical, shown
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import plan_wrappers
+from vecwrap.sources.declares import declared_by
 from vecwrap.wrappers.presets import Preset
 
 MODES = ("train", "eval")
@@ -81,10 +82,8 @@ def _wrappers(wrappers: Sequence[WrapperSpec], written: Any, source: Source) -> 
 def _in_evaluation(wrapper: WrapperSpec, *, of_training: bool) -> WrapperSpec:
     """Apply a wrapper's changes for an evaluation; arguments written for the evaluation are kept."""
     target = registry.wrappers.find(wrapper.target, wrapper.where)
-    if not hasattr(target, "in_evaluation"):
-        return wrapper
     bound = Signature.of(target).bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
-    for name, value in target.in_evaluation(**{**bound.defaults, **bound.kwargs}).items():
+    for name, value in declared_by(target).in_evaluation(**{**bound.defaults, **bound.kwargs}).items():
         given = name in bound.kwargs
         if of_training or not given:
             place = wrapper.source.at(wrapper.name, name).place if given else Place()

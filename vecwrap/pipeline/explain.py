@@ -25,6 +25,7 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import as_data, is_scalar, shown
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.step_result import Frames, IntArray
+from vecwrap.sources.declares import declared_by
 from vecwrap.sources.description import (
     Description,
     bytes_of,
@@ -59,7 +60,7 @@ class Stage:
             getattr(env, f"{single}action_space", None),  # type: ignore[arg-type]
             getattr(env, "render_mode", None),
             _stacks_already(env),
-            str(env.describe()) if hasattr(wrapper, "describe") else "",
+            env.describe() if isinstance(env, declared_by(wrapper)) else "",
             refusal,
         )
 

@@ -36,12 +36,12 @@ from vecwrap.pipeline.values import Settings, import_path, shown
 from vecwrap.pipeline.words import PROCESS_OPTIONS, BackendSpec
 from vecwrap.pipeline.wrappers import (
     PlannedWrapper,
-    path_parameters,
     placed,
     plan_wrappers,
     refuse_wrappers_of_sub_envs,
     refuse_wrong_order,
 )
+from vecwrap.sources.declares import declared_by
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.parts import PartFactory
 from vecwrap.sources.sub_env import Factory, SubEnvFactory
@@ -267,7 +267,7 @@ def plan(spec: PipelineSpec) -> Plan:
         environment = _adapted(environment, spec, wrappers)
     else:
         environment = _engines(environment, spec, n, wrappers)
-    draw = [wrapper.where for wrapper in wrappers if getattr(wrapper.target, "takes_frames", False)]
+    draw = [wrapper.where for wrapper in wrappers if declared_by(wrapper.target).takes_frames]
     for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
         environment.refuse_undrawable(where)
     inside = [wrapper for wrapper in wrappers if wrapper.runs_in == "worker"]
@@ -310,7 +310,7 @@ def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
     for i, wrapper in enumerate(planned.wrappers):
         paths = {
             key: str(folder / str(i))
-            for key in path_parameters(wrapper.target)
+            for key in declared_by(wrapper.target).path_parameters
             if wrapper.spec.kwargs.get(key) is not None
         }
         wrappers.append(dataclasses.replace(wrapper.spec, kwargs={**wrapper.spec.kwargs, **paths}))
@@ -380,10 +380,12 @@ def _adapted_one(
 ) -> Environment:
     for wrapper in wrappers:
         registered = environment.effective_spec()
-        if registered is None or not hasattr(wrapper.target, "environment_kwargs"):
+        if registered is None:
             continue
         with placed(wrapper.where):
-            needed = wrapper.target.environment_kwargs(registered, *wrapper.bound.args, **wrapper.bound.kwargs)
+            needed = declared_by(wrapper.target).environment_kwargs(
+                registered, *wrapper.bound.args, **wrapper.bound.kwargs
+            )
         for key, value in needed.items():
             if env_kwargs.get(key, value) != value:
                 given, name = shown(env_kwargs[key]), wrapper.spec.name

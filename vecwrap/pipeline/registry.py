@@ -190,11 +190,11 @@ def register_wrapper(name: str, target: str | Callable[..., Any]) -> None:
     Raises:
         SpecError: the name is taken by something else.
 
-    >>> register_wrapper("halve", "my_package.chain:Halve")
+    >>> register_wrapper("halve", "my_package.wrappers:Halve")
     >>> register_wrapper("halve", "other_package:Halve")
     Traceback (most recent call last):
     ...
-    vecwrap.errors.SpecError: register "halve": the name is taken by my_package.chain (my_package.chain:Halve);
+    vecwrap.errors.SpecError: register "halve": the name is taken by my_package.wrappers (my_package.wrappers:Halve);
     other_package (other_package:Halve) needs another one.
     >>> wrappers.unregister("halve")
     """

@@ -30,7 +30,7 @@ from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports
 from vecwrap.pipeline.values import Settings
 from vecwrap.pipeline.words import WrapperSpec
-from vecwrap.pipeline.wrappers import path_parameters
+from vecwrap.sources.declares import declared_by
 
 PIPELINE, FACTS, PROGRESS, LOG, STATISTICS = "pipeline.yaml", "run.json", "progress.csv", "log.txt", "stats.npz"
 VIDEOS = "videos"
@@ -138,7 +138,7 @@ def _paths_within(wrappers: Sequence[WrapperSpec], folder: Path, to: Path) -> tu
     root, changed = os.path.realpath(folder), []
     for wrapper in wrappers:
         kwargs = dict(wrapper.kwargs)
-        for key in path_parameters(registry.wrappers.find(wrapper.target, wrapper.where)) & kwargs.keys():
+        for key in declared_by(registry.wrappers.find(wrapper.target, wrapper.where)).path_parameters & kwargs.keys():
             if kwargs[key] is not None and (path := Path(os.path.realpath(kwargs[key]))).is_relative_to(root):
                 kwargs[key] = str(to / path.relative_to(root))
         changed.append(dataclasses.replace(wrapper, kwargs=Settings(kwargs)))

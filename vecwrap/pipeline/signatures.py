@@ -45,6 +45,13 @@ class Parameter:
             return made if _is_data(made) else self.default
         return self.default if made == self.default else REQUIRED
 
+    @property
+    def takes_callable(self) -> bool:
+        """Whether it may be a callable or a class, which a file names by its import path."""
+        union = get_origin(self.annotation) in (Union, types.UnionType)
+        members = get_args(self.annotation) if union else (self.annotation,)
+        return any((get_origin(member) or member) in (Callable, type) for member in members)
+
     def is_default_of_another_type(self, value: Any) -> bool:
         """Whether a value is the default and that is not quite of the parameter's type, such as 1000 for a float."""
         if not _is_data(self.default) or _same(self.written_default, self.default):

@@ -20,6 +20,8 @@ from vecwrap.pipeline.environments import WrapSubEnv, refusal
 from vecwrap.pipeline.signatures import Bound, Signature, section
 from vecwrap.pipeline.values import Settings, as_data, import_path, shown
 from vecwrap.pipeline.words import WrapperSpec, read_wrappers
+from vecwrap.sources.declares import declared_by
+from vecwrap.sources.import_paths import import_target, is_import_path
 from vecwrap.wrappers.presets import Preset
 
 
@@ -49,7 +51,7 @@ class PlannedWrapper:
 
     def around_vector(self, env: VecEnv, *, without_files: bool = False) -> VecEnv:
         """Wrap a vector environment."""
-        left_out = path_parameters(self.target) if without_files else frozenset()
+        left_out = declared_by(self.target).path_parameters if without_files else frozenset()
         kwargs = {key: value for key, value in self.bound.kwargs.items() if key not in left_out}
         with placed(self.where):
             wrapped = self.target(env, *self.bound.args, **kwargs)
@@ -77,7 +79,7 @@ def plan_wrappers(words: Iterable[WrapperSpec]) -> tuple[tuple[WrapperSpec, ...]
 
 
 def _has_path(wrapper: PlannedWrapper) -> bool:
-    return any(wrapper.spec.kwargs.get(name) is not None for name in path_parameters(wrapper.target))
+    return any(wrapper.spec.kwargs.get(name) is not None for name in declared_by(wrapper.target).path_parameters)
 
 
 def _plan_word(word: WrapperSpec, within: tuple[Preset, ...]) -> tuple[WrapperSpec, tuple[PlannedWrapper, ...]]:
@@ -118,7 +120,8 @@ def _plan_preset(
 
 def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWrapper:
     runs_in = _runs_in(target, wrapper)
-    signature, paths = Signature.of(target), path_parameters(target)
+    signature, declares = Signature.of(target), declared_by(target)
+    paths = declares.path_parameters
     given = signature.bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
     given = _with_paths(given, signature, paths, lambda name, path: _beside_its_file(wrapper, name, path))
     # From here on a path is fixed, whatever the working directory: the wrapper writes where the spec says.
@@ -128,17 +131,32 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
     }
     complete = {**bound.complete, **default_paths}
     with placed(wrapper.where):
-        words = target.in_words(*given.args, **given.kwargs) if hasattr(target, "in_words") else ""
-        complete |= target.filled_in(**complete) if hasattr(target, "filled_in") else {}
+        words = declares.in_words(*given.args, **given.kwargs)
+        complete |= declares.filled_in(**complete)
     spec = dataclasses.replace(
         wrapper,
         target=registry.wrappers.name_of(target) or import_path(target) or target,
         args=bound.args,
         kwargs=Settings({name: as_data(value) if name in paths else value for name, value in complete.items()}),
-        not_hashed=frozenset(getattr(target, "not_hashed", ())) | paths,
+        not_hashed=declares.not_hashed | paths,
     )
-    bound = dataclasses.replace(bound, kwargs=Settings({**bound.kwargs, **default_paths}))
+    imported = _imported(bound, signature, wrapper)
+    bound = dataclasses.replace(bound, kwargs=Settings({**bound.kwargs, **default_paths, **imported}))
     return PlannedWrapper(spec, target, bound, _as_text(given), runs_in, wrapper.where, words)
+
+
+def _imported(bound: Bound, signature: Signature, wrapper: WrapperSpec) -> dict[str, Any]:
+    """What import paths lead to, for parameters that take callables or classes, whoever wrote the wrapper."""
+    paths = {
+        parameter.name: bound.kwargs[parameter.name]
+        for parameter in signature.parameters
+        if parameter.takes_callable and isinstance(bound.kwargs.get(parameter.name), str)
+    }
+    return {
+        name: import_target(path, wrapper.where_argument(name, name))
+        for name, path in paths.items()
+        if is_import_path(path)
+    }
 
 
 def _as_text(given: Bound) -> str:
@@ -173,11 +191,6 @@ _AT_END_ELSEWHERE: dict[Any, str] = {
     gymnasium.wrappers.TimeLimit: "Truncates the episode after `max_episode_steps` steps, and counts anew.",
     gymnasium.ObservationWrapper: "The terminal observation is changed like every other.",
 }
-
-
-def path_parameters(target: Any) -> frozenset[str]:
-    """The parameters of a wrapper that are paths, as its class declares."""
-    return frozenset(getattr(target, "path_parameters", ()))
 
 
 def _with_paths(bound: Bound, signature: Signature, paths: frozenset[str], change: Callable[[str, Any], Any]) -> Bound:

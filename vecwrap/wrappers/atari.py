@@ -10,12 +10,13 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from vecwrap.errors import PlanError, ResetNeededError
+from vecwrap.sources.declares import Declares
 from vecwrap.wrappers.emulator.lineages import NO_GAME, check_environment, settle
 from vecwrap.wrappers.emulator.openings import Begun, Lives, Stepped, meanings_of, noops, opening_of, play_opening
 from vecwrap.wrappers.emulator.play import Image, Path, choose_player, obstacle
 
 
-class Atari(Lives):
+class Atari(Declares, Lives):
     """Preprocess one Atari game; the agent sees grey images of shape (84, 84), dtype uint8.
 
     Two lineages exist in the literature, and their results cannot be compared with each other:

@@ -11,11 +11,12 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.errors import PlanError, one_of
+from vecwrap.sources.declares import Declares
 from vecwrap.sources.raw_rewards import float_reward
 from vecwrap.wrappers.emulator.lineages import check_skip
 
 
-class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
+class FrameSkip(Declares, gymnasium.Wrapper[Any, Any, Any, Any]):
     """Hold each action for ``frame_skip`` steps of what it wraps, or until the episode ends; rewards are summed.
 
     The maximum is over the last two observations of *this* agent step, or its only one, and each step gets a copy of

@@ -10,7 +10,6 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, PlanError, one_of
 from vecwrap.rows.saved import fitting, fitting_list
-from vecwrap.sources.import_paths import import_target
 from vecwrap.sources.schedule import Dealt, Reset, Rule, Schedule, Told, as_reset
 
 
@@ -64,7 +63,12 @@ class SeedEachEpisode(VecEnvWrapper):
     """
 
     def __init__(
-        self, env: VecEnv, seeds: Any, *, use: Literal["cycle", "once"] = "cycle", replace: bool = False
+        self,
+        env: VecEnv,
+        seeds: list[Any] | Callable[[int, int], Any],
+        *,
+        use: Literal["cycle", "once"] = "cycle",
+        replace: bool = False,
     ) -> None:
         super().__init__(env)
         one_of("seed_each_episode: use", use, ("cycle", "once"))
@@ -107,8 +111,6 @@ class SeedEachEpisode(VecEnvWrapper):
         self.core.go_on_in_schedule(states)
 
     def _rules(self, seeds: Any) -> list[Rule]:
-        if isinstance(seeds, str):
-            seeds = import_target(seeds, "seed_each_episode: seeds")
         if callable(seeds):
             first = self.core.pending.start_index
             return [Told(seeds, first + i) for i in range(self.num_envs)]

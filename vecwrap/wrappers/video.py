@@ -16,7 +16,6 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, chosen_envs, one_of, text_of
 from vecwrap.rows.saved import put
 from vecwrap.rows.step_result import IntArray, StepResult
-from vecwrap.sources.import_paths import import_target
 from vecwrap.wrappers.recording.recorder import Recorder, VideoFolder
 from vecwrap.wrappers.recording.run_files import make_folder
 from vecwrap.wrappers.recording.video_file import check_ffmpeg
@@ -108,7 +107,7 @@ class Video(VecEnvWrapper):
         by: Literal["episodes", "steps"] = "episodes",
         every: int | None = None,
         at: tuple[int, ...] | None = None,
-        trigger: Any = None,
+        trigger: Callable[[int], bool] | None = None,
         length: int | None = None,
         envs: tuple[int, ...] | None = None,
         files: Literal["tiled", "each"] = "tiled",
@@ -239,12 +238,10 @@ class Video(VecEnvWrapper):
             numbers = frozenset(_at_least("at", number, 0) for number in at)
             return lambda number: number in numbers
         if trigger is not None:
-            if isinstance(trigger, str):
-                trigger = import_target(trigger, "video: trigger")
             if not callable(trigger):
                 raise PlanError(
-                    'video: trigger: expected a function of the number, or its import path "module:attr", got '
-                    f"{trigger!r}"
+                    'video: trigger: expected a function of the number (in a pipeline its import path "module:attr"), '
+                    f"got {trigger!r}"
                 )
             return lambda number: bool(trigger(number))
         if by == "steps":

@@ -1,0 +1,97 @@
+"""What a wrapper tells the plan."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from gymnasium.envs.registration import EnvSpec
+
+
+class Declares:
+    """What a wrapper tells the plan, with the defaults: a base of ``VecEnvWrapper``, and of any ``gymnasium.Wrapper``.
+
+    Attributes:
+        path_parameters: parameters that are paths: relative to the pipeline's file, passed as absolute paths, not
+            hashed, left out by ``explain`` (so each needs a default).
+        not_hashed: parameters that do not change the stream.
+        takes_frames: whether it has frames rendered, so that the packages that an id needs for drawing must be there.
+
+    >>> import gymnasium
+    >>> import vecwrap
+    >>> class Slower(vecwrap.Declares, gymnasium.ActionWrapper):
+    ...     def __init__(self, env, factor: float = 0.5):
+    ...         super().__init__(env)
+    ...         self.factor = factor
+    ...
+    ...     def action(self, action):
+    ...         return action * self.factor
+    ...
+    ...     @classmethod
+    ...     def in_words(cls, factor=0.5):
+    ...         return f"Actions are multiplied by {factor}."
+    >>> Slower.in_words(0.2)
+    'Actions are multiplied by 0.2.'
+    >>> vecwrap.check("Pendulum-v1", n=1, wrappers=[Slower], backend="dummy")
+    ()
+    """
+
+    path_parameters: ClassVar[frozenset[str]] = frozenset()
+    not_hashed: ClassVar[frozenset[str]] = frozenset()
+    takes_frames: ClassVar[bool] = False
+
+    @classmethod
+    def in_words(cls, *args: Any, **kwargs: Any) -> str:
+        """Say what it does with these arguments, for the plan.
+
+        Args:
+            *args: those that were given without a name.
+            **kwargs: the others, without defaults.
+        """
+        return ""
+
+    @classmethod
+    def filled_in(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return null arguments whose defaults depend on other arguments; these appear in the resolved pipeline.
+
+        Args:
+            *args: none.
+            **kwargs: all arguments, by name.
+        """
+        return {}
+
+    @classmethod
+    def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return keyword arguments that the id must be made with; PlanError if that is impossible.
+
+        Args:
+            env_spec: of the id, as registered.
+            *args: of the wrapper, those that were given without a name.
+            **kwargs: the others.
+        """
+        return {}
+
+    @classmethod
+    def in_evaluation(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the arguments that differ in an evaluation, unless the section ``eval`` sets them.
+
+        Args:
+            *args: none.
+            **kwargs: all arguments, by name.
+        """
+        return {}
+
+    def describe(self) -> str:
+        """Say what it does, now that it is around an environment."""
+        return ""
+
+    def on_pipeline(self, pipeline: Any) -> None:
+        """Take note of the pipeline that it was built from, once, before the first reset; around the vector only.
+
+        Args:
+            pipeline: the resolved ``PipelineSpec``.
+        """
+
+
+def declared_by(wrapper: Any) -> type[Declares]:
+    """What a wrapper's class declares: the defaults, if it is another library's, or a function."""
+    return wrapper if isinstance(wrapper, type) and issubclass(wrapper, Declares) else Declares
