@@ -391,7 +391,7 @@ def test_defaults_that_depend_on_other_arguments_are_filled_in() -> None:
 def test_a_path_may_be_given_for_its_text() -> None:
     one, other = (planned("PlanBlank-v0 n=2", wrappers=[{"monitor": given}]) for given in ([Path("a/b")], ["a/b"]))
     assert one.pipeline == other.pipeline
-    assert one.chain[0].bound.kwargs["dir"] == str(Path("a/b").absolute())
+    assert one.wrappers[0].bound.kwargs["dir"] == str(Path("a/b").absolute())
 
 
 def test_the_hash_stays_what_it_was() -> None:

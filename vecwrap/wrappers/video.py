@@ -65,7 +65,7 @@ class Video(VecEnvWrapper):
         by: what is counted.
         every: record each k-th: 0, k, 2k, ...
         at: the numbers to record.
-        trigger: a function from the number to whether to record, or its import path ``"module:attr"``. It is
+        trigger: a function from the number to whether to record, in a pipeline its import path ``"module:attr"``. It is
             called once per number, one ahead. With none of the three, episodes are recorded at cubes: 0, 1, 8, 27, ...
         length: how many frames; None: until the episode ends.
         envs: which sub-environments; None means all.
