@@ -41,8 +41,8 @@ class SeedEachEpisode(VecEnvWrapper):
 
     Args:
         env: what it wraps.
-        seeds: a list, or a function of (episode, index), in a pipeline its import path ``"module:attr"``. An entry, or the
-            function's result, is a seed, None for no seed, or a pair of either and a dict of options.
+        seeds: a list, or a function of (episode, index), in a pipeline its import path ``"module:attr"``. An entry, or
+            the function's result, is a seed, None for no seed, or a pair of either and a dict of options.
         use: how a list is used.
         replace: also replace seeds given to a reset, so that every episode follows the schedule.
 
@@ -127,8 +127,8 @@ def _entries(seeds: Any) -> list[Reset]:
         values = list(seeds)
     except TypeError:
         raise PlanError(
-            "seed_each_episode: seeds: expected a list or a function of (episode, index), in a pipeline its import path "
-            f'"module:attr", got {seeds!r}'
+            "seed_each_episode: seeds: expected a list or a function of (episode, index), in a pipeline its import "
+            f'path "module:attr", got {seeds!r}'
         ) from None
     if not values:
         raise PlanError("seed_each_episode: seeds: expected at least one entry, got an empty list")
