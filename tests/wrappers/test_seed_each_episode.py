@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import vecwrap
 from tests.backs import DummyBackend, EngineBackend, ShmemBackend, SubprocessBackend
 from tests.streams import Lives
 from tests.toys import LastLife
@@ -217,7 +218,7 @@ def test_follow_changes_the_schedule():
     with SeedEachEpisode(DummyBackend(make((1,))), [1, 2, 3]) as env:
         env.reset()
         env.step([0])
-        env.follow("tests.wrappers.test_seed_each_episode:squares")
+        env.follow(squares)
         env.step([0])
         assert seeds(play(env, 1)[0]) == [1, 2, 0, 1]
 
@@ -478,7 +479,7 @@ def test_a_function_that_raises_or_gives_nonsense_is_the_sub_environments_error(
     ("given", "message"),
     [
         ([], "seeds: expected at least one entry"),
-        (7, "seeds: expected a list, a function"),
+        (7, "seeds: expected a list or a function"),
         ([1, "x"], r"seeds\[1\]: expected a seed"),
         ([-1], r"seeds\[0\]: expected a seed of at least 0"),
         ([True], r"seeds\[0\]: expected a seed"),
@@ -495,8 +496,8 @@ def test_other_mistakes_are_refused():
     with DummyBackend(make()) as env:
         with pytest.raises(PlanError, match="use: expected"):
             SeedEachEpisode(env, [1], use="twice")
-        with pytest.raises(SpecError, match="there is no module nowhere"):
-            SeedEachEpisode(env, "nowhere:seeds")
+        with pytest.raises(SpecError, match=r'"seed_each_episode", argument seeds: there is no module nowhere'):
+            vecwrap.build("CartPole-v1", n=1, wrappers=[{"seed_each_episode": {"seeds": "nowhere:seeds"}}])
         lock = threading.Lock()
         with pytest.raises(PlanError, match="cannot be sent to a sub-environment"):
             SeedEachEpisode(env, lambda episode, index: lock and 1)

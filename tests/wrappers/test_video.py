@@ -292,10 +292,11 @@ def test_a_function_is_asked_once_for_each_number_and_what_begins_during_a_recor
     assert [path.stem for path in env.paths] == ["video-step-000002", "video-step-000009"]
     assert len(asked) == len(set(asked))
     assert asked[:3] == [0, 1, 2]
-    path = "tests.wrappers.test_video:third"
-    with Video(DummyBackend(make(), autoreset=mode), tmp_path / "path", trigger=path) as env:
+    written = {"dir": str(tmp_path / "path"), "trigger": "tests.wrappers.test_video:third"}
+    with vecwrap.build(make(), backend="dummy", autoreset=mode, wrappers=[{"video": written}]) as env:
         env.reset()
         play(env, 25)
+        env = env.find(Video)
     assert [path.stem for path in env.paths] == ["video-episode-000003"]
 
 

@@ -14,7 +14,7 @@ from vecwrap.pipeline.spec import PipelineSpec, from_draft, overridden, to_draft
 from vecwrap.pipeline.values import Settings, canonical, shown
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import plan_wrappers
-from vecwrap.sources.declares import declared_by
+from vecwrap.sources.declares import Declares, declared_by
 from vecwrap.wrappers.presets import Preset
 
 MODES = ("train", "eval")
@@ -82,8 +82,11 @@ def _wrappers(wrappers: Sequence[WrapperSpec], written: Any, source: Source) -> 
 def _in_evaluation(wrapper: WrapperSpec, *, of_training: bool) -> WrapperSpec:
     """Apply a wrapper's changes for an evaluation; arguments written for the evaluation are kept."""
     target = registry.wrappers.find(wrapper.target, wrapper.where)
+    declares = declared_by(target)
+    if declares is Declares:  # nothing differs
+        return wrapper
     bound = Signature.of(target).bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
-    for name, value in declared_by(target).in_evaluation(**{**bound.defaults, **bound.kwargs}).items():
+    for name, value in declares.in_evaluation(**{**bound.defaults, **bound.kwargs}).items():
         given = name in bound.kwargs
         if of_training or not given:
             place = wrapper.source.at(wrapper.name, name).place if given else Place()

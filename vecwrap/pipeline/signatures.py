@@ -21,6 +21,7 @@ import numpy as np
 
 from vecwrap.errors import Mistakes, SpecError, did_you_mean
 from vecwrap.pipeline.values import Settings, as_data, canonical, is_scalar, plain, shown
+from vecwrap.sources.import_paths import is_import_path
 
 REQUIRED: Any = inspect.Parameter.empty  # instead of a default
 
@@ -177,7 +178,9 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
         return "none"  # of a Literal; in a line the word is null
     if is_scalar(value) and (type(value) in members or _is_number_for(value, members)):
         return value
-    if callable(value) and any((get_origin(member) or member) is Callable for member in members):
+    if any((get_origin(member) or member) in (Callable, type) for member in members) and (
+        callable(value) or (isinstance(value, str) and is_import_path(value))
+    ):
         return value  # msgspec cannot express these
     for member in members:
         try:
@@ -232,6 +235,8 @@ def in_words(annotation: Any) -> str:
         return " or ".join(map(in_words, get_args(annotation)))
     if annotation is None or annotation is type(None):
         return "null"
+    if (origin or annotation) is Callable:
+        return "a callable"
     if isinstance(annotation, type) and origin is None:
         return {"str": "text", "Path": "a path", "PathLike": "a path"}.get(annotation.__name__, annotation.__name__)
     if getattr(origin, "__name__", "") == "PathLike":

@@ -124,12 +124,14 @@ class SeedEachEpisode(VecEnvWrapper):
 
 def _entries(seeds: Any) -> list[Reset]:
     try:
-        values = list(seeds)
+        values = None if isinstance(seeds, str) else list(seeds)
     except TypeError:
+        values = None
+    if values is None:
         raise PlanError(
             "seed_each_episode: seeds: expected a list or a function of (episode, index), in a pipeline its import "
             f'path "module:attr", got {seeds!r}'
-        ) from None
+        )
     if not values:
         raise PlanError("seed_each_episode: seeds: expected at least one entry, got an empty list")
     entries = []
