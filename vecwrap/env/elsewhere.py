@@ -9,10 +9,11 @@ from vecwrap.errors import ArgumentError
 _HERE = {
     "seed": "reset(seed=...), or build(..., seed=...)",
     **dict.fromkeys(["n_envs", "nenvs", "num_env", "env_num"], "num_envs"),
-    **dict.fromkeys(["env", "venv"], "wrappers, or find(...) for the wrapper of a class"),
+    **dict.fromkeys(["env", "venv"], "chain, or find(...) for the wrapper of a class"),
     **dict.fromkeys(["get_wrapper_attr", "getattr"], "get_attr(name), one value for each sub-environment"),
     **dict.fromkeys(["set_wrapper_attr", "setattr"], "set_attr(name, values)"),
-    "env_is_wrapped": "pipeline.wrappers and wrappers; vecwrap.to_sb3(env) has env_is_wrapped",
+    "layers": "chain",
+    "env_is_wrapped": "pipeline.wrappers and chain; vecwrap.to_sb3(env) has env_is_wrapped",
     **dict.fromkeys(["remotes", "processes", "ps", "parent_pipes"], "num_workers and health()"),
     **dict.fromkeys(["obs_rms", "ret_rms"], "find(vecwrap.VecEnvWrapper).wrapper_statistics(), of the wrapper's class"),
     **dict.fromkeys(["reset_infos", "buf_infos"], "the second value that reset returns"),
