@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.plotting.files import random_rows, write_file
-from tests.plotting.test_monitor_log import play
+from tests.tools.plot.files import random_rows, write_file
+from tests.tools.plot.test_monitor_log import play
 from vecwrap.errors import PlotError
 from vecwrap.tools.plot import read_runs
 

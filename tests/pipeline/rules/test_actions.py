@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.rules.findings import ids
+from tests.pipeline.rules.findings import ids
 from vecwrap.errors import PlanError
 
 

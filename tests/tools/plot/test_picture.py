@@ -9,7 +9,7 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from tests.plotting.files import random_rows, write_file
+from tests.tools.plot.files import random_rows, write_file
 from vecwrap.errors import PlotError
 from vecwrap.tools.plot import AXES, COLOURS, curve, draw, read_runs, save
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.test_strange_files import folder  # noqa: F401
+from tests.pipeline.test_strange_files import folder  # noqa: F401
 from vecwrap.cli import main
 from vecwrap.errors import PlanError, SpecError, SubEnvError, VecwrapError
 

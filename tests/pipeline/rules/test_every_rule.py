@@ -12,7 +12,7 @@ from vecwrap.pipeline.check import OF_STREAMS, REFUSALS
 from vecwrap.pipeline.rules import RULES
 from vecwrap.pipeline.values import import_path
 
-PAGE = (Path(__file__).parents[2] / "docs" / "checks.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "checks.md").read_text(encoding="utf-8")
 ROWS = {row.name: row for row in rule_rows()}
 EVERY = pytest.mark.parametrize("name", RULES)
 

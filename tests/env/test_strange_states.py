@@ -13,8 +13,8 @@ import pytest
 from gymnasium import wrappers
 
 from tests.backs import DummyBackend, ShmemBackend
-from tests.test_checkpoint import Drawn, Walk
-from tests.test_env_state import Walk as Painted
+from tests.env.test_checkpoint import Drawn, Walk
+from tests.env.test_env_state import Walk as Painted
 from vecwrap.env.saving import read_state, write_state
 from vecwrap.errors import CheckpointError, VecwrapError
 from vecwrap.sources.sub_env import SubEnvFactory

@@ -26,7 +26,7 @@ from vecwrap.pipeline.run_folder import refuse_taken, versions
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.wrappers.normalize import Normalize
 
-TOYS = Path(__file__).parents[1] / "toys_of_cli.py"
+TOYS = Path(__file__).with_name("toys_of_cli.py")
 WALK = "toys_of_cli:Walk n=2 seed=5 backend=dummy | normalize"
 OWN = {"pipeline.yaml", "run.json", "progress.csv", "log.txt"}
 

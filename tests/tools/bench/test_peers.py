@@ -21,7 +21,7 @@ from vecwrap.tools.bench import peer_contenders
 from vecwrap.tools.measure import SEED, CannotRun, action_batches
 from vecwrap.tools.peers import read_names
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # What a peer prints or warns of while it is opened is its own affair.
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -13,7 +13,7 @@ from vecwrap.cli import main
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 
-TOYS = Path(__file__).parents[1] / "toys_of_cli.py"
+TOYS = Path(__file__).with_name("toys_of_cli.py")
 PIPELINE = """\
 env: toys_of_cli:Walk
 n: 2

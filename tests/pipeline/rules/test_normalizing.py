@@ -3,7 +3,7 @@
 import pytest
 
 import vecwrap
-from tests.rules.findings import ids
+from tests.pipeline.rules.findings import ids
 from vecwrap.errors import PlanError
 
 NORMALIZE_OBSERVATION = "gymnasium.wrappers:NormalizeObservation"

@@ -5,7 +5,7 @@ import statistics
 import numpy as np
 import pytest
 
-from tests.plotting.files import random_rows, write_file
+from tests.tools.plot.files import random_rows, write_file
 from vecwrap.errors import PlotError
 from vecwrap.tools.plot import AXES, curve, read_runs, thinned, trailing_mean
 

@@ -621,7 +621,7 @@ def test_a_vector_wrapper_sees_the_mode() -> None:
 
 
 def test_the_page_on_pipelines_shows_what_is_printed() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "pipelines.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text()
     line = "CartPole-v1 n=4 seed=1 backend=dummy | time_limit:200 | framestack:4 | monitor"
     assert f"\n{planned(line).with_spaces()}\n" in page
 

@@ -391,7 +391,7 @@ def test_characters_that_the_output_lacks_are_written_as_escapes(here):
 
 def test_the_help_and_the_page_tell_every_exit_status(capsys):
     assert main(["--help"]) == 0
-    page = (Path(__file__).parents[1] / "docs" / "index.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "index.md").read_text(encoding="utf-8")
     for text in (capsys.readouterr().out, page):
         (told,) = re.findall(r"xit status(?: is|:) (.*?Ctrl-C)\.", " ".join(text.split()))
         assert re.findall(r"\b\d+\b", told) == ["0", "1", "2", "130"]

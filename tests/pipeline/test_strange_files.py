@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import vecwrap
-from tests.test_no_imports import TRAP
+from tests.pipeline.test_no_imports import TRAP
 from vecwrap.cli import main
 from vecwrap.errors import CheckpointError, PlanError, PlotError, SpecError
 from vecwrap.pipeline.spec import PipelineSpec

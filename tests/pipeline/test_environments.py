@@ -108,7 +108,7 @@ def test_a_class_with_the_name_of_an_id_is_the_class() -> None:
 def test_a_module_before_the_id_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "vecwrap_test_ids.py").write_text(
-        "import gymnasium\nfrom tests.test_environments import Counter\n"
+        "import gymnasium\nfrom tests.pipeline.test_environments import Counter\n"
         "gymnasium.register('FromModule-v0', Counter)\ndef make(length=4): return Counter(length)\n"
     )
     try:

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.plotting.files import random_rows, write_file
+from tests.tools.plot.files import random_rows, write_file
 from vecwrap.cli import main
 from vecwrap.tools.plot import curve, read_runs
 

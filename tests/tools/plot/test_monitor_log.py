@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.plotting.files import write_file
+from tests.tools.plot.files import write_file
 from vecwrap.errors import PlotError
 from vecwrap.tools.plot import read_monitor_file
 

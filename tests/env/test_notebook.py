@@ -15,7 +15,7 @@ from vecwrap.errors import ArgumentError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 BUILD = """
 import numpy as np
 import vecwrap

@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.rules.findings import ids
+from tests.pipeline.rules.findings import ids
 
 STACKED = "gymnasium.wrappers:FrameStackObservation"
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.rules.findings import ids
+from tests.pipeline.rules.findings import ids
 from vecwrap.errors import PlanError
 
 
@@ -38,7 +38,7 @@ ROBOT = "vecwrap.testing:ToyEnv env_kwargs.observations=mixed"
         ("MountainCar-v0 | scale_obs:-1,1 | scale_obs:-1,1", True),
         ("MountainCar-v0 | scale_obs:-1,1", False),
         ("CartPole-v1 | framestack:1,axis=channel", True),
-        ("tests.rules.test_spaces:Cube | transpose", False),
+        ("tests.pipeline.rules.test_spaces:Cube | transpose", False),
         ("CartPole-v1 | framestack:1", False),  # one more axis
         ("vecwrap.testing:ToyEnv env_kwargs.observations=box_uint8 | resize:4,5", True),
         ("vecwrap.testing:ToyEnv env_kwargs.observations=box_uint8 | resize:4,4", False),
