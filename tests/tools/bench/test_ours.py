@@ -140,7 +140,7 @@ def test_files_of_the_pipeline_go_elsewhere(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
     moved = plan(into(spec, tmp_path / "elsewhere"))
     assert moved.pipeline.hash == plan(spec).pipeline.hash
-    assert all(str(tmp_path / "elsewhere") in str(wrapper.bound.kwargs["dir"]) for wrapper in moved.chain[1:])
+    assert all(str(tmp_path / "elsewhere") in str(wrapper.bound.kwargs["dir"]) for wrapper in moved.wrappers[1:])
 
 
 def test_an_evaluation_may_name_a_preset_that_the_measured_pipeline_has_laid_open(tmp_path):
@@ -157,10 +157,10 @@ def test_an_evaluation_may_name_a_preset_that_the_measured_pipeline_has_laid_ope
     assert not moved.eval
 
 
-class Log(gymnasium.Wrapper):
+class Log(vecwrap.Declares, gymnasium.Wrapper):
     """Writes a line for each reset into a file of its folder."""
 
-    path_parameters = ("dir",)
+    path_parameters = frozenset({"dir"})
 
     def __init__(self, env, dir):
         super().__init__(env)

@@ -64,7 +64,7 @@ class Viewer(VecEnvWrapper):
         self._fps = float(fps)
 
     @property
-    def wrappers(self) -> tuple[VecEnv, ...]:
+    def chain(self) -> tuple[VecEnv, ...]:
         """The wrappers of the chain, without the window."""
         return self.env.chain
 
