@@ -612,7 +612,7 @@ def test_a_state_of_another_chain_is_refused_with_the_first_difference(other, wo
 def test_a_state_of_another_format_is_refused():
     with DummyBackend([Walk]) as env:
         env.reset()
-        with pytest.raises(CheckpointError, match="expected a state of format 1, got 2"):
+        with pytest.raises(CheckpointError, match="expected a state of format 2, got 1"):
             env.load_state_dict({**env.state_dict(), "format": 1})
 
 

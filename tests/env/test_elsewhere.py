@@ -181,7 +181,7 @@ def test_calls_of_the_old_api_on_the_vector(backend, wrappers):
     ("name", "here"),
     [
         ("n_envs", "num_envs"),
-        ("venv", "wrappers, or find"),
+        ("venv", "chain, or find"),
         ("env_is_wrapped", "vecwrap.to_sb3"),
         ("get_wrapper_attr", "get_attr(name)"),
         ("obs_rms", "wrapper_statistics()"),
