@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from vecwrap.tools.clip import Clip as Clip
     from vecwrap.tools.evaluate import Evaluation as Evaluation
     from vecwrap.tools.evaluate import evaluate as evaluate
+    from vecwrap.wrappers.selfplay.pool import OpponentPool as OpponentPool
 
 __version__ = "0.1.0"
 
@@ -56,6 +57,7 @@ _PUBLIC = {
     "check": "vecwrap.pipeline.check",
     "Finding": "vecwrap.pipeline.check",
     "Clip": "vecwrap.tools.clip",
+    "OpponentPool": "vecwrap.wrappers.selfplay.pool",
     "PipelineSpec": "vecwrap.pipeline.spec",
     "VecEnv": "vecwrap.env.vec_env",
     "VecEnvWrapper": "vecwrap.env.wrapper",

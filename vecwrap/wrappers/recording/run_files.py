@@ -145,10 +145,10 @@ def take_unused(path: Path, take: Callable[[Path], _Taken]) -> _Taken:
 def write_new(path: Path, write: Callable[[Any], None]) -> Path:
     """Write a file as a whole or not at all, under the first name that ``take_unused`` finds; return its path."""
     with written(path, write) as growing:
-        return take_unused(path, partial(_put, growing))
+        return take_unused(path, partial(put_new, growing))
 
 
-def _put(growing: Path, path: Path) -> Path:
+def put_new(growing: Path, path: Path) -> Path:
     """Move a file to a path; raises a FileExistsError if that exists."""
     try:
         os.link(growing, path)  # unlike a rename, this replaces nothing

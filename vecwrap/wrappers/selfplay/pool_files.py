@@ -1,0 +1,280 @@
+"""The folder of a pool: arrays in ``.npz``, facts in JSON, each file written whole or not at all, nothing unpickled.
+
+::
+
+    pool.json               what all members share: how a policy is made, the spaces, ``keep``
+    members/000012.json     one snapshot: its digest, the form of its arrays, facts; written after its arrays
+    members/000012.npz      its arrays, under a name that is never used for others
+    scripted/random.json    one scripted member
+    results/NAME.json       the table of one writer, who alone replaces it
+
+So no process waits for another, and there are no locks, which some file systems of clusters lack: a name is taken by
+creating the file, a reader finds a file whole or not at all, and what was read of a snapshot never changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote
+
+import msgspec
+import numpy as np
+
+from vecwrap.env.saving import open_regular, write_whole, written
+from vecwrap.errors import CheckpointError, text_of
+from vecwrap.wrappers.recording.run_files import put_new
+from vecwrap.wrappers.selfplay.arrays import Arrays, Form, bytes_in, digest, form_of, form_text
+from vecwrap.wrappers.selfplay.results import Row, read_rows
+
+Fact: TypeAlias = bool | int | float | str | None
+FORMAT = 1
+_Read = TypeVar("_Read")
+
+
+class Shared(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What all members share; None if it is not known yet."""
+
+    format: int = FORMAT
+    make: str | None = None
+    keep: int | None = None
+    observation_space: str | None = None
+    action_space: str | None = None
+    pipeline: str | None = None
+
+
+class Snapshot(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """What is known of a snapshot besides its arrays."""
+
+    digest: str
+    arrays: Form
+    facts: dict[str, Fact] = {}
+
+
+class Scripted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """A scripted member: ``random`` or an import path."""
+
+    policy: str
+
+
+class Table(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """The results that one writer has counted."""
+
+    results: list[list[Any]]
+
+
+class PoolFolder:
+    """Reads and writes the files of one pool; a folder that does not exist is created by ``write_shared``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._found = False  # once it was there, it must not vanish
+
+    def exists(self) -> bool:
+        """Whether the folder is there; CheckpointError if it was and is no longer."""
+        there = (self.path / "pool.json").exists()
+        if self._found and not there:
+            raise CheckpointError(
+                f"{self.path}: the pool's folder was removed while it was in use. Policies that were loaded and "
+                "results that were counted are still in memory (state_dict holds the results); put the folder back, or "
+                "give another pool"
+            )
+        self._found = self._found or there
+        return there
+
+    def read_shared(self) -> Shared:
+        """Return what all members share."""
+        if not self.exists():
+            return Shared()
+        path = self.path / "pool.json"
+        shared = _read(path, Shared)
+        if shared.format != FORMAT:
+            raise CheckpointError(
+                f"{path}: format: expected {FORMAT}, got {shared.format}; it was written by another version of vecwrap"
+            )
+        if shared.keep is not None and shared.keep < 1:
+            raise CheckpointError(f"{path}: keep: expected at least 1 or null, got {shared.keep}")
+        return shared
+
+    def write_shared(self, shared: Shared) -> None:
+        """Write what all members share."""
+        with self._writing():
+            for folder in ("members", "scripted", "results"):
+                (self.path / folder).mkdir(parents=True, exist_ok=True)
+            write_whole(self.path / "pool.json", _json_of(shared), to_disk=True)
+        self._found = True
+
+    def snapshot_names(self) -> list[str]:
+        """Return the snapshots, oldest first."""
+        return sorted(self._stems("members"), key=order)
+
+    def scripted_members(self) -> set[str]:
+        """Return the scripted members."""
+        return {scripted.policy for _, scripted in self._read_all("scripted", Scripted)}
+
+    def tables(self, *, without: str) -> list[Row]:
+        """Return the rows of all writers but one."""
+        rows = []
+        for path, table in self._read_all("results", Table):
+            if path.stem != without:
+                try:
+                    rows += read_rows(table.results, str(path))
+                except TypeError as error:
+                    raise CheckpointError(f"{error}; remove the file") from None
+        return rows
+
+    def write_table(self, writer: str, rows: list[list[Any]]) -> None:
+        """Replace the rows of one writer."""
+        with self._writing():
+            write_whole(self.path / "results" / f"{writer}.json", _json_of(Table(results=rows)))
+
+    def read_snapshot(self, name: str) -> Snapshot:
+        """Return what is known of a snapshot; FileNotFoundError if there is none of this name."""
+        return _read(self.path / "members" / f"{name}.json", Snapshot)
+
+    def read_arrays(self, name: str, snapshot: Snapshot) -> Arrays:
+        """Return a snapshot's arrays, which are those that were added; FileNotFoundError if there are none."""
+        path = self.path / "members" / f"{name}.npz"
+        arrays = _read_npz(path, snapshot.arrays)
+        if form_of(arrays) != snapshot.arrays:
+            raise CheckpointError(
+                f"{path}: expected the arrays that {name}.json lists ({form_text(snapshot.arrays)}), got "
+                f"{form_text(form_of(arrays))}; the file was replaced. Put the right one back, or remove both"
+            )
+        if digest(arrays) != snapshot.digest:
+            raise CheckpointError(
+                f"{path}: expected the digest {snapshot.digest[:12]}…, got {digest(arrays)[:12]}…; the file was "
+                "changed since it was written. Put the right one back, or remove it and its .json"
+            )
+        return arrays
+
+    def add_snapshot(self, number: int, label: str, arrays: Arrays, facts: dict[str, Fact]) -> str:
+        """Write a snapshot under this number, or the next that is free; return its name.
+
+        The same arrays under the same number are the same snapshot: a run that is resumed adds it again.
+        """
+        snapshot = Snapshot(digest=digest(arrays), arrays=form_of(arrays), facts=facts)
+        members = self.path / "members"
+        with self._writing(), written(members / "new.npz", lambda file: _write_npz(file, arrays), to_disk=True) as new:
+            while True:
+                name = f"{number:06d}-{label}" if label else f"{number:06d}"
+                try:
+                    put_new(new, members / f"{name}.npz")
+                    break
+                except FileExistsError:
+                    if self._holds(name, snapshot):
+                        break
+                    number += 1
+            with (
+                written(members / "new.json", _json_of(snapshot), to_disk=True) as new_facts,
+                contextlib.suppress(FileExistsError),
+            ):
+                put_new(new_facts, members / f"{name}.json")
+        return name
+
+    def add_scripted(self, policy: str) -> None:
+        """Write a scripted member."""
+        with self._writing():
+            write_whole(self.path / "scripted" / f"{quote(policy, safe='')}.json", _json_of(Scripted(policy=policy)))
+
+    def remove_snapshot(self, name: str) -> None:
+        """Remove a snapshot; its facts first, so that nobody finds it without its arrays."""
+        for kind in ("json", "npz"):
+            with self._writing(), contextlib.suppress(FileNotFoundError):
+                (self.path / "members" / f"{name}.{kind}").unlink()
+
+    def _holds(self, name: str, snapshot: Snapshot) -> bool:
+        """Whether the arrays under a name are those of a snapshot."""
+        try:
+            return digest(_read_npz(self.path / "members" / f"{name}.npz", snapshot.arrays)) == snapshot.digest
+        except (CheckpointError, FileNotFoundError):
+            return False
+
+    def _read_all(self, folder: str, kind: type[_Read]) -> Iterator[tuple[Path, _Read]]:
+        """Read the JSON files of a folder."""
+        for stem in self._stems(folder):
+            path = self.path / folder / f"{stem}.json"
+            try:
+                yield path, _read(path, kind)
+            except FileNotFoundError:  # removed a moment ago
+                self.exists()
+
+    def _stems(self, folder: str) -> list[str]:
+        """The names of the JSON files in a folder; those of files that are being written begin with a dot."""
+        if not self.exists():
+            return []
+        try:
+            names = [path.name for path in (self.path / folder).iterdir()]
+        except FileNotFoundError:
+            self.exists()
+            return []
+        return sorted(name.removesuffix(".json") for name in names if name.endswith(".json") and name[0] != ".")
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.exists()
+            raise CheckpointError(
+                f"{self.path}: expected a folder that a pool can be written to, got: {error.strerror or error}; its "
+                "members are as they were. Make room, or give another folder"
+            ) from error
+
+
+def order(name: str) -> tuple[int, str]:
+    """Return what snapshots are sorted by: their number, then their label.
+
+    >>> sorted(["000002", "1000000", "000002-b"], key=order)
+    ['000002', '000002-b', '1000000']
+    """
+    number = name.partition("-")[0]
+    return (int(number) if number.isdecimal() else 0), name
+
+
+def _json_of(value: Any) -> Any:
+    """What writes a value to a file as JSON."""
+    data = msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+    return lambda file: file.write(data)
+
+
+def _read(path: Path, kind: type[_Read]) -> _Read:
+    try:
+        with open_regular(path) as file:
+            return msgspec.json.decode(file.read(), type=kind)
+    except FileNotFoundError:
+        raise
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CheckpointError(
+            f"{path}: expected a file of a pool as vecwrap writes it, got another one ({text_of(error)[:500]}); put "
+            "the right one back, or remove it"
+        ) from None
+
+
+def _write_npz(file: Any, arrays: Arrays) -> None:
+    """Write arrays of any names, some of which ``np.savez`` takes for its own arguments."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _read_npz(path: Path, expected: Form) -> Arrays:
+    """Read arrays that take no more memory than the expected ones."""
+    most = bytes_in(expected)
+    try:
+        with open_regular(path) as stream, np.load(stream, allow_pickle=False) as archive:
+            size = sum(info.file_size for info in archive.zip.infolist())
+            if size > most:
+                raise ValueError(f"its arrays take {size:,} bytes, and those that were added at most {most:,}")
+            return {name: np.asarray(archive[name]) for name in archive.files}
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # many kinds, for a file of another kind, or a damaged one
+        raise CheckpointError(
+            f"{path}: expected the arrays of a snapshot, got a file that is damaged or of another kind "
+            f"({text_of(error)[:300]}); put the right one back, or remove it and its .json"
+        ) from None

@@ -1,0 +1,154 @@
+"""How games between players ended: wins, draws and losses by pair and seat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from vecwrap.errors import ArgumentError
+from vecwrap.rows.saved import fitting
+
+LEARNER = "learner"
+"""The player that is being trained, whose strength changes."""
+CURRENT = "current"
+"""The learner's own present policy as an opponent; such games are counted, but not rated."""
+
+MOST_SEATS = 1000
+
+
+class Row(NamedTuple):
+    """The games of a player in one seat against one opponent, as the player sees them."""
+
+    player: str
+    opponent: str
+    seat: int
+    wins: int
+    draws: int
+    losses: int
+
+    @property
+    def games(self) -> int:
+        """How many there were."""
+        return self.wins + self.draws + self.losses
+
+    @property
+    def score(self) -> float:
+        """The mean result: 1 for a win, 0.5 for a draw; NaN without games."""
+        return (self.wins + self.draws / 2) / self.games if self.games else math.nan
+
+
+class Results:
+    """A table of wins, draws and losses by player, opponent and the player's seat.
+
+    Each game is recorded once, from either side.
+
+    >>> results = Results()
+    >>> results.record("greedy", "random", seat=0, result=1)
+    >>> results.record("greedy", "random", seat=0, result=0)
+    >>> results.rows()
+    [Row(player='greedy', opponent='random', seat=0, wins=1, draws=1, losses=0)]
+    """
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._counts: dict[tuple[str, str, int], list[int]] = {}
+        self.add(rows)
+
+    def record(self, player: str, opponent: str, *, seat: int = 0, result: float) -> None:
+        """Count a game.
+
+        Args:
+            player: whose result it is.
+            opponent: whom it played.
+            seat: where the player sat, from 0.
+            result: positive for a win, 0 for a draw, negative for a loss.
+
+        Raises:
+            ArgumentError: a result that is not a number, or no such seat.
+        """
+        if math.isnan(result):
+            raise ArgumentError(
+                f"results: {player} against {opponent}: expected a result above, at or below 0, got {result}; a game "
+                "without a result is not recorded"
+            )
+        wins, draws = int(result > 0), int(result == 0)
+        self.add([Row(player, opponent, seat, wins, draws, 1 - wins - draws)])
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Add the games of other rows."""
+        for row in rows:
+            if not 0 <= row.seat < MOST_SEATS:
+                raise ArgumentError(f"results: seat: expected 0 to {MOST_SEATS - 1}, got {row.seat}")
+            counts = self._counts.setdefault(row[:3], [0, 0, 0])
+            for k, count in enumerate(row[3:]):
+                counts[k] += count
+
+    def rows(self) -> list[Row]:
+        """Return the table, sorted by player, opponent and seat."""
+        return [Row(*key, *counts) for key, counts in sorted(self._counts.items())]
+
+    def players(self) -> tuple[str, ...]:
+        """Return everyone who played, sorted."""
+        return tuple(sorted({name for player, opponent, _ in self._counts for name in (player, opponent)}))
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a player's games to another one."""
+        rows = self.rows()
+        self._counts.clear()
+        for row in rows:
+            player, opponent = (new if name == old else name for name in row[:2])
+            self.add([row._replace(player=player, opponent=opponent)])
+
+    def state(self) -> list[list[Any]]:
+        """Return the table as plain lists."""
+        return [list(row) for row in self.rows()]
+
+
+class WinRates:
+    """The learner's mean results against each opponent, in which earlier games count less.
+
+    One win and one loss are added, so that a rate is 0.5 before the first game, and never 0 or 1.
+
+    >>> rates = WinRates(decay=0.99)
+    >>> rates.record("random", 1)
+    >>> round(rates.of("random"), 3), rates.of("unknown")
+    (0.667, 0.5)
+    """
+
+    def __init__(self, decay: float, state: Any = ()) -> None:
+        self.decay = decay
+        self._rates = {fitting(name, ""): [_amount(score), _amount(games)] for name, score, games in state}
+
+    def record(self, opponent: str, result: float) -> None:
+        """Count a game."""
+        rate = self._rates.setdefault(opponent, [0.0, 0.0])
+        rate[0] = self.decay * rate[0] + (1.0 if result > 0 else 0.5 if result == 0 else 0.0)
+        rate[1] = self.decay * rate[1] + 1.0
+
+    def of(self, opponent: str) -> float:
+        """Return the rate against an opponent, between 0 and 1."""
+        score, games = self._rates.get(opponent, (0.0, 0.0))
+        return (score + 1) / (games + 2)
+
+    def state(self) -> list[list[Any]]:
+        """Return name, score and number of games of each opponent."""
+        return [[name, *rate] for name, rate in self._rates.items()]
+
+
+def _amount(value: Any) -> float:
+    if not 0 <= float(fitting(value, 0.0)) < math.inf:
+        raise ValueError(f"rates: expected a number from 0, got {value}")
+    return float(value)
+
+
+def read_rows(state: Any, where: str) -> list[Row]:
+    """Read what ``Results.state`` returned; TypeError for anything else."""
+    rows = []
+    for cells in state if isinstance(state, list) else [state]:
+        fits = isinstance(cells, list) and [type(cell) for cell in cells] == [str, str, int, int, int, int]
+        if not fits or min(cells[2:]) < 0 or cells[2] >= MOST_SEATS or max(cells[3:]) >= 2**53:
+            raise TypeError(
+                f"{where}: expected rows of player, opponent, seat, wins, draws and losses, got {str(cells)[:200]}"
+            )
+        rows.append(Row(*cells))
+    return rows
