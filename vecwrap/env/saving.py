@@ -78,6 +78,22 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
             growing.unlink()
 
 
+def put_new(growing: Path, path: Path) -> Path:
+    """Move a file to a path; raises a FileExistsError if that exists."""
+    try:
+        os.link(growing, path)  # unlike a rename, this replaces nothing
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links; an empty file may be visible for a moment
+        path.open("xb").close()
+        try:
+            growing.replace(path)
+        except BaseException:
+            path.unlink()
+            raise
+    return path
+
+
 class Wrapper(Protocol):
     """What is saved of a wrapper."""
 

@@ -388,7 +388,7 @@ def draw(
     drawn = [run for run in runs if any(len(seed.scores) for seed in run.seeds)]
     if not drawn:
         raise PlotError(f"{', '.join(run.name for run in runs)}: expected at least one finished episode, got none")
-    figure = _new_figure(FRAME + PANEL * len(axes))
+    figure = new_figure(FRAME + PANEL * len(axes))
     panels = figure.subplots(len(axes), 1, squeeze=False)[:, 0]
     shown: set[int] = set()
     for axis, panel in zip(axes, panels, strict=True):
@@ -426,14 +426,14 @@ def check_suffix(path: Path) -> None:
         raise PlotError(f'expected a picture that ends in .png or .svg, got "{path}"')
 
 
-def _new_figure(height: float) -> Figure:
+def new_figure(height: float, width: float = WIDTH) -> Figure:
     """Return an empty figure that belongs to no window system and is unknown to pyplot."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PlotError(f'pictures need matplotlib ({error}): pip install "vecwrap[plot]"') from error
-    figure = Figure(figsize=(WIDTH, height), dpi=100, layout="constrained", facecolor="white")
+    figure = Figure(figsize=(width, height), dpi=100, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from vecwrap.env.saving import written
+from vecwrap.env.saving import put_new, written
 from vecwrap.errors import PlanError
 
 _Taken = TypeVar("_Taken")
@@ -146,19 +146,3 @@ def write_new(path: Path, write: Callable[[Any], None]) -> Path:
     """Write a file as a whole or not at all, under the first name that ``take_unused`` finds; return its path."""
     with written(path, write) as growing:
         return take_unused(path, partial(put_new, growing))
-
-
-def put_new(growing: Path, path: Path) -> Path:
-    """Move a file to a path; raises a FileExistsError if that exists."""
-    try:
-        os.link(growing, path)  # unlike a rename, this replaces nothing
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links; an empty file may be visible for a moment
-        path.open("xb").close()
-        try:
-            growing.replace(path)
-        except BaseException:
-            path.unlink()
-            raise
-    return path

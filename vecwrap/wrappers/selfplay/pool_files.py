@@ -24,9 +24,8 @@ from urllib.parse import quote
 import msgspec
 import numpy as np
 
-from vecwrap.env.saving import open_regular, write_whole, written
+from vecwrap.env.saving import open_regular, put_new, write_whole, written
 from vecwrap.errors import CheckpointError, text_of
-from vecwrap.wrappers.recording.run_files import put_new
 from vecwrap.wrappers.selfplay.arrays import Arrays, Form, bytes_in, digest, form_of, form_text
 from vecwrap.wrappers.selfplay.results import Row, read_rows
 

@@ -159,7 +159,9 @@ def _fit(design: FloatArray, rows: Sequence[Row]) -> tuple[FloatArray, FloatArra
         weights = games * expected / (1 + odds)
         covariance = np.linalg.inv(design.T @ (weights[:, None] * design))
         leverages = weights * np.einsum("ij,jk,ik->i", design, covariance, design)
-        step = covariance @ design.T @ (won - games * expected + leverages * (0.5 - expected))
+        score = design.T @ (won + leverages / 2 - (games + leverages) * expected)
+        curvature = (games + leverages) * expected / (1 + odds)  # as if the leverages were games
+        step = np.linalg.solve(design.T @ (curvature[:, None] * design), score)
         largest = float(np.abs(step).max(initial=0.0))
         parameters += step * min(1.0, 2 / largest) if largest else 0.0
         if largest < _CLOSE:
