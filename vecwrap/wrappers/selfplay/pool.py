@@ -142,14 +142,15 @@ class OpponentPool:
         """
         if self._folder is None:
             return
-        known, self._snapshots = self._snapshots, {}
+        scripted = {self._makers.checked_scripted(name) for name in self._folder.scripted_members()}
+        found = {}
         for name in self._folder.snapshot_names():
             with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
                 if name not in self._hidden:
-                    self._snapshots[name] = known.get(name) or self._folder.read_snapshot(name)
-        for name in known.keys() - self._snapshots.keys():
+                    found[name] = self._snapshots.get(name) or self._folder.read_snapshot(name)
+        for name in self._snapshots.keys() - found.keys():
             self._policies.pop(name, None)
-        scripted = {self._makers.checked_scripted(name) for name in self._folder.scripted_members()}
+        self._snapshots = found
         self._scripted = sorted({*self._scripted, *(scripted - self._hidden)})
 
     def add(
@@ -182,10 +183,12 @@ class OpponentPool:
             CheckpointError: the folder cannot be written, or was removed.
         """
         if isinstance(policy, str):
-            self._scripted = sorted({*self._scripted, self._makers.checked_scripted(policy)})
-            self._hidden.discard(policy)
+            self._makers.checked_scripted(policy)
             if self._folder is not None:
                 self._write_shared()
+                self._folder.add_scripted(policy)
+            self._scripted = sorted({*self._scripted, policy})
+            self._hidden.discard(policy)
             return policy
         arrays = own_arrays(policy, self._where)
         if self._folder is None:
@@ -202,10 +205,11 @@ class OpponentPool:
                 f'{self._where}: add: label: expected at most 100 letters, digits and "_.-", got "{label}"'
             )
         kept = dict(facts or {})
-        if bad := [key for key, value in kept.items() if {type(key), type(value)} - {*_OF_FACTS}]:
-            raise ArgumentError(
-                f"{self._where}: add: facts: {bad[0]!r}: expected a number or text, got {type(kept[bad[0]]).__name__}"
-            )
+        for key, value in kept.items():
+            if type(key) is not str or type(value) not in _OF_FACTS:
+                raise ArgumentError(
+                    f"{self._where}: add: facts: expected numbers and text by name, got {key!r}: {type(value).__name__}"
+                )
         self._write_shared()
         self.refresh()
         number = 1 + max((order(name)[0] for name in self._snapshots), default=0)

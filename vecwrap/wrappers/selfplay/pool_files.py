@@ -167,12 +167,19 @@ class PoolFolder:
                     if self._holds(name, snapshot):
                         break
                     number += 1
-            with (
-                written(members / "new.json", _json_of(snapshot), to_disk=True) as new_facts,
-                contextlib.suppress(FileExistsError),
-            ):
-                put_new(new_facts, members / f"{name}.json")
-        return name
+            others = self.snapshot_names()
+            if not others or number >= order(others[0])[0]:
+                self._publish(name, snapshot)
+                return name
+        self.remove_snapshot(name)  # others have added and deleted so many meanwhile that the name is a used one
+        return self.add_snapshot(order(others[-1])[0] + 1, label, arrays, facts)
+
+    def _publish(self, name: str, snapshot: Snapshot) -> None:
+        """Let a snapshot be found, whose arrays are there."""
+        members = self.path / "members"
+        facts = written(members / "new.json", _json_of(snapshot), to_disk=True)
+        with facts as new, contextlib.suppress(FileExistsError):
+            put_new(new, members / f"{name}.json")
 
     def add_scripted(self, policy: str) -> None:
         """Write a scripted member."""
