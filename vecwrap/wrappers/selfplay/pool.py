@@ -131,7 +131,11 @@ class OpponentPool:
         return f"OpponentPool({self._where!r}, {len(self)} members)"
 
     def facts(self, name: str) -> dict[str, Fact]:
-        """Return the facts that were given when a snapshot was added; none for scripted members."""
+        """Return the facts that were given when a snapshot was added; none for scripted members.
+
+        Args:
+            name: a member's name.
+        """
         return dict(self._snapshots[name].facts) if name in self._snapshots else {}
 
     def refresh(self) -> None:
@@ -232,6 +236,9 @@ class OpponentPool:
 
     def policy(self, name: str) -> Policy:
         """Return a member's policy; made once, from its file.
+
+        Args:
+            name: a member's name, or ``"current"``.
 
         Raises:
             ArgumentError: no such member, or ``make`` failed.
@@ -402,6 +409,9 @@ class OpponentPool:
 
         Earlier games count less, as ``decay`` says, since the learner changes. One win and one loss are added, so that
         it is 0.5 before the first game, and never 0 or 1: a member who lost its first game can still be drawn.
+
+        Args:
+            opponent: a member's name.
         """
         return self._rates.of(opponent)
 
