@@ -453,7 +453,8 @@ class OpponentPool:
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs besides the folder: who is in the pool, and the results.
 
-        The arrays stay in the folder; a state can be loaded as long as its members are there.
+        The arrays stay in the folder; a state can be loaded as long as its members are there. The run that loads it
+        writes its results where the saved one did, so only one at a time can go on from it in the same folder.
         """
         return {
             "snapshots": [[name, snapshot.digest] for name, snapshot in self._snapshots.items()],
