@@ -1,6 +1,8 @@
 """A pool's members: what never changes, who is in it, what a saved run finds again, and what is refused."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -85,6 +87,26 @@ class Model:
 
     def __init__(self, policy):
         self.policy = policy
+
+
+def test_a_model_of_stable_baselines3_is_added_by_value(tmp_path):
+    torch = pytest.importorskip("torch")
+    algorithms = pytest.importorskip("stable_baselines3")
+
+    def make_model(arrays):
+        model = algorithms.PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu", seed=2)
+        model.policy.load_state_dict({name: torch.as_tensor(array) for name, array in arrays.items()})
+        return model
+
+    learner = algorithms.PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu", seed=1, learning_rate=0.1)
+    seen = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
+    before = learner.policy.predict_values(torch.as_tensor(seen)).detach().numpy().copy()
+    pool = OpponentPool(tmp_path, make=make_model)
+    name = pool.add(learner)
+    learner.learn(64)
+    member = pool.policy(name)
+    np.testing.assert_array_equal(member.policy.predict_values(torch.as_tensor(seen)).detach().numpy(), before)
+    assert np.abs(learner.policy.predict_values(torch.as_tensor(seen)).detach().numpy() - before).max() > 0.1
 
 
 def test_arrays_have_any_names_and_forms(pool):
@@ -473,8 +495,14 @@ def test_asking_for_what_is_not_there(pool):
         pool.draw(np.random.default_rng(1), current=2)
 
 
-def test_it_is_a_public_name():
+def test_it_is_a_public_name_that_needs_nothing_heavy():
     assert vecwrap.OpponentPool is OpponentPool
+    program = (
+        "import sys, numpy, vecwrap; pool = vecwrap.OpponentPool(None, scripted=['random']); pool.record('random', 1); "
+        "pool.ratings(); print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert {"torch", "matplotlib", "scipy", "cv2", "ruamel", "typer"}.isdisjoint(loaded.stdout.split())
 
 
 # -- a folder that goes away ------------------------------------------------------------------------------------------

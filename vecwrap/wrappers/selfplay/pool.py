@@ -8,12 +8,12 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SpecError, did_you_mean, text_of
+from vecwrap.errors import ArgumentError, CheckpointError, PlanError, VecwrapError, did_you_mean, text_of
 from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.wrappers.selfplay.arrays import own_arrays
@@ -28,12 +28,22 @@ _OF_FACTS = (bool, int, float, str, type(None))
 _LABEL = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,99}")
 
 
+class _Saved(NamedTuple):
+    """A saved state, read."""
+
+    digests: dict[str, str]
+    scripted: list[str]
+    results: Results
+    rates: WinRates
+    writer: str
+
+
 class OpponentPool:
     """A folder of opponents for self-play: snapshots of a learner, and scripted players.
 
     A snapshot never changes: ``add`` copies its arrays at once, they are written under a name that is never used again,
-    and a digest is checked whenever they are loaded. A file holds arrays and facts, and nothing in it is unpickled; how
-    a policy is made from the arrays is said by ``make``. A pool without a folder has scripted members alone.
+    and a digest is checked whenever they are loaded. Files hold arrays and facts, and nothing in them is unpickled;
+    ``make`` makes a policy from the arrays. A pool without a folder has scripted members alone.
 
     Members are scripted ones (``random``, or the import path of a policy), then snapshots from the oldest to the
     newest, ``000001``, ``000002`` and so on. With ``keep``, members are the newest ``keep`` snapshots, and scripted
@@ -62,7 +72,7 @@ class OpponentPool:
         results: the games that this pool has recorded.
 
     Raises:
-        SpecError: import paths that are none, or that ``imports`` refuses.
+        SpecError: invalid import paths, or some that ``imports`` refuses.
         PlanError: other arguments out of range.
         CheckpointError: a folder whose files are not those of a pool.
 
@@ -204,16 +214,8 @@ class OpponentPool:
                 f"{self._where}: add: expected a pool that can make policies from arrays, got one without make; give "
                 'OpponentPool(dir, make="module:function")'
             )
-        if label and not _LABEL.fullmatch(label):
-            raise ArgumentError(
-                f'{self._where}: add: label: expected at most 100 letters, digits and "_.-", got "{label}"'
-            )
         kept = dict(facts or {})
-        for key, value in kept.items():
-            if type(key) is not str or type(value) not in _OF_FACTS:
-                raise ArgumentError(
-                    f"{self._where}: add: facts: expected numbers and text by name, got {key!r}: {type(value).__name__}"
-                )
+        _refuse_description(label, kept, f"{self._where}: add")
         self._write_shared()
         self.refresh()
         number = 1 + max((order(name)[0] for name in self._snapshots), default=0)
@@ -351,7 +353,7 @@ class OpponentPool:
             The opponent's name.
 
         Raises:
-            ArgumentError: a pool without members, weights that are none, or ``current`` without ``pool.current``.
+            ArgumentError: a pool without members, invalid weights, or ``current`` without ``pool.current``.
             SpecError: no such rule, or one that ``imports`` refuses.
         """
         if not 0 <= current <= 1:
@@ -477,42 +479,64 @@ class OpponentPool:
             CheckpointError: it does not fit, or the folder lacks a member.
         """
         try:
-            snapshots = [[fitting(part, "") for part in pair] for pair in fitting(state["snapshots"], [])]
-            scripted = [self._makers.checked_scripted(fitting(name, "")) for name in fitting(state["scripted"], [])]
-            results = Results(read_rows(state["results"], "results"))
-            rates = WinRates(self._rates.decay, state["rates"])
-            writer = fitting(state["writer"], "")
-            digests = dict(snapshots)
-            if not re.fullmatch(r"[0-9a-f]{16}", writer):
-                raise ValueError(f"writer: expected 16 hexadecimal digits, got {writer!r}")
+            saved = self._read_state(state)
         except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, SpecError):
+            if isinstance(error, VecwrapError):
                 raise
             raise CheckpointError(
                 f"{self._where}: expected a state as state_dict gave it, got another one ({text_of(error)[:500]})"
             ) from None
-        there = [] if self._folder is None else self._folder.snapshot_names()
+        found = self._find_again(saved.digests)
+        there = set()
+        if self._folder is not None:
+            there = {*self._folder.snapshot_names(), *self._folder.scripted_members()}
+        self._hidden = there - found.keys() - {*saved.scripted}
+        self._snapshots, self._scripted, self._policies = found, sorted(saved.scripted), {}
+        self.results, self._rates, self._writer = saved.results, saved.rates, saved.writer
+
+    def _read_state(self, state: dict[str, Any]) -> _Saved:
+        """Read a state; KeyError, TypeError or ValueError for what ``state_dict`` never returns."""
+        writer = fitting(state["writer"], "", "writer")
+        if not re.fullmatch(r"[0-9a-f]{16}", writer):
+            raise ValueError(f"writer: expected 16 hexadecimal digits, got {writer!r}")
+        return _Saved(
+            {fitting(name, ""): fitting(digest, "") for name, digest in fitting(state["snapshots"], [], "snapshots")},
+            [self._makers.checked_scripted(fitting(name, "")) for name in fitting(state["scripted"], [], "scripted")],
+            Results(read_rows(state["results"], "results")),
+            WinRates(self._rates.decay, fitting(state["rates"], [], "rates")),
+            writer,
+        )
+
+    def _find_again(self, digests: dict[str, str]) -> dict[str, Snapshot]:
+        """Return the snapshots of a state as far as they are still in the folder; its members must be."""
         found = {}
-        for name in digests.keys() & {*there}:
-            assert self._folder is not None
-            with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
-                found[name] = self._folder.read_snapshot(name)
-                if found[name].digest != digests[name]:
-                    raise CheckpointError(
-                        f"{self._where}: {name}: the state knows another snapshot of this name; give the pool that it "
-                        "was saved with"
-                    )
-        keep = self._shared.keep or len(digests)
-        if missing := [name for name in list(digests)[-keep:] if name not in found]:
+        for name, digest in digests.items():
+            with contextlib.suppress(FileNotFoundError):
+                if self._folder is not None:
+                    found[name] = self._folder.read_snapshot(name)
+            if name in found and found[name].digest != digest:
+                raise CheckpointError(
+                    f"{self._where}: {name}: the state knows another snapshot of this name; give the pool that it was "
+                    "saved with"
+                )
+        members = list(digests)[-(self._shared.keep or len(digests)) :]
+        if missing := [name for name in members if name not in found]:
             raise CheckpointError(
                 f"{self._where}: the state knows {', '.join(missing)[:500]}, which the folder no longer has; put the "
                 "files back, or resume with a new pool"
             )
-        later = () if self._folder is None else self._folder.scripted_members()
-        self._hidden = {name for name in (*there, *later) if name not in found and name not in scripted}
-        self._snapshots = {name: found[name] for name in digests if name in found}
-        self._scripted, self._policies = sorted(scripted), {}
-        self.results, self._rates, self._writer = results, rates, writer
+        return found
+
+
+def _refuse_description(label: str, facts: dict[Any, Any], where: str) -> None:
+    """Refuse a label that is no part of a file's name, and facts that JSON does not give back as they are."""
+    if label and not _LABEL.fullmatch(label):
+        raise ArgumentError(f'{where}: label: expected at most 100 letters, digits and "_.-", got "{label}"')
+    for key, value in facts.items():
+        if type(key) is not str or type(value) not in _OF_FACTS:
+            raise ArgumentError(
+                f"{where}: facts: expected numbers and text by name, got {key!r}: {type(value).__name__}"
+            )
 
 
 def _one_line(space: spaces.Space[Any]) -> str:
