@@ -100,7 +100,7 @@ def test_arrays_that_are_not_those_that_were_added_are_refused(pool, how):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b"[]", b"\xff", b'{"digest": 3}', b'{"digest": "a", "arrays": {}, "x": 1}', b"NaN"]
+    "data", [b"{", b"[]", b"\xff", b'{"digest": 3}', b'{"digest": "a", "arrays": {}, "x": 1}', b"NaN"]
 )
 def test_facts_that_are_none_are_refused(pool, data):
     (pool.dir / "members" / "000001.json").write_bytes(data)
@@ -167,6 +167,23 @@ def test_the_arrays_are_what_numpy_reads_and_the_facts_are_json(pool):
     assert facts["arrays"] == {"logits": [[3], "<f4"]}
     assert facts["facts"] == {"steps": 10}
     assert sorted(path.name for path in pool.dir.iterdir()) == ["members", "pool.json", "results", "scripted"]
+
+
+def test_a_file_system_without_links_shows_a_name_before_its_contents(pool, monkeypatch):
+    def no_links(*args, **kwargs):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    assert pool.add(weights(0)) == "000003"
+    path = pool.dir / "members" / "000003.json"
+    written = path.read_bytes()
+    path.write_bytes(b"")
+    other = OpponentPool(pool.dir)
+    assert other.members == ("000001", "000002")
+    path.write_bytes(written)
+    other.refresh()
+    assert other.members == ("000001", "000002", "000003")
+    assert other.policy("000003")(SEEN)[0] == 0
 
 
 def test_what_a_killed_process_left_is_completed_or_stepped_over(pool):

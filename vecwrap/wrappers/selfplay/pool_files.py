@@ -132,7 +132,10 @@ class PoolFolder:
 
     def read_snapshot(self, name: str) -> Snapshot:
         """Return what is known of a snapshot; FileNotFoundError if there is none of this name."""
-        return _read(self.path / "members" / f"{name}.json", Snapshot)
+        path = self.path / "members" / f"{name}.json"
+        if path.stat().st_size == 0:  # a file system without links shows the name a moment before the contents
+            raise FileNotFoundError(path)
+        return _read(path, Snapshot)
 
     def read_arrays(self, name: str, snapshot: Snapshot) -> Arrays:
         """Return a snapshot's arrays, which are those that were added; FileNotFoundError if there are none."""
