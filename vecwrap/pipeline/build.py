@@ -97,9 +97,10 @@ def build(
             waiting. None: yes with shmem, if nothing requests isolation (``workers``, ``on_failure``, a time limit,
             ``batch_size``) and the environment and its inner wrappers are Gymnasium's, ale-py's or vecwrap's. An
             environment that crashes or hangs there takes this process down with it.
-        on_failure: ``"restart"``: a sub-environment that raises is recreated, as are those of a worker that dies or
-            hangs; the episodes lost with them end truncated (docs/reliability.md).
-        max_restarts: how often each may be recreated within ``restart_window``; None: no limit.
+        on_failure: ``"raise"``, or ``"restart"``: a sub-environment that raises is recreated, as are those of a worker
+            that dies or hangs; the episodes lost with them end truncated (docs/reliability.md).
+        max_restarts: how often each may be recreated within ``restart_window``, and in a row without a step in between;
+            None: no limit. The next failure is raised.
         restart_window: seconds; None: the whole run.
         restart_backoff: delay in seconds before recreating one that failed again without completing a step.
         step_timeout: seconds a worker may take for its share of a step before it is killed; None: no limit.

@@ -13,9 +13,10 @@ import gymnasium
 from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
+from vecwrap.pipeline.backends import plan_backend
 from vecwrap.pipeline.build import read
 from vecwrap.pipeline.evaluation import in_mode
-from vecwrap.pipeline.plan import Plan, plan, plan_around, plan_backend
+from vecwrap.pipeline.plan import Plan, plan, plan_around
 from vecwrap.pipeline.rules import RULES, Fault, Severity
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.words import WrapperSpec

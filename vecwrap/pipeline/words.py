@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from vecwrap.backends.workers.options import ProcessOptions
+from vecwrap.env.options import RestartOptions
 from vecwrap.errors import Mistakes, SpecError
 from vecwrap.pipeline.places import Source, fail, fail_where
 from vecwrap.pipeline.scalars import write_scalar
@@ -281,17 +283,7 @@ def read_wrappers(wrappers: Any, source: Source) -> tuple[WrapperSpec, ...]:
 
 
 # The options that a pipeline in Python may give besides the backend's name.
-PROCESS_OPTIONS = (
-    "workers",
-    "envs_per_worker",
-    "start_method",
-    "daemon",
-    "parent_share",
-    "step_timeout",
-    "reset_timeout",
-    "start_timeout",
-)
-BACKEND_OPTIONS = (*PROCESS_OPTIONS, "on_failure", "max_restarts", "restart_window", "restart_backoff")
+BACKEND_OPTIONS = (*ProcessOptions.names(), *RestartOptions.names())
 
 
 @dataclass(frozen=True, eq=False)
