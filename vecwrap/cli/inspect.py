@@ -24,7 +24,7 @@ from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.registry import NameTable, backends, wrappers
 from vecwrap.pipeline.rules import RULES
-from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, details, in_words, section, summary
+from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, in_words, section
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_wrappers
@@ -314,6 +314,22 @@ def _where(target: Callable[..., Any]) -> str:
     if issubclass(target, VecEnvWrapper):
         return "parent"
     return "worker" if issubclass(target, gymnasium.Wrapper) else ""
+
+
+def summary(target: Any) -> str:
+    """The first line of a docstring, or ``""``."""
+    lines = (inspect.getdoc(target) or "").strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def details(target: Any) -> str:
+    """The text of a docstring between its first line and its sections and examples, or ``""``; a line per paragraph.
+
+    Lists, tables and blocks are left as they are.
+    """
+    body = (inspect.getdoc(target) or "").partition("\n")[2]
+    prose = re.split(r"^(?:[A-Z][\w' ]*:$|>>> )", body, maxsplit=1, flags=re.MULTILINE)[0].strip()
+    return "\n\n".join(text if text[:1] in "-| " else " ".join(text.split()) for text in prose.split("\n\n"))
 
 
 def argument_help(target: Any, title: str = "Args") -> dict[str, str]:

@@ -145,7 +145,9 @@ def build(
         mistakes = Mistakes()
         for key in unknown:
             with mistakes:
-                _refuse_unknown_argument(key, ["env", *given, "stats"])
+                if key in KEYS:
+                    fail_where(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
+                refuse_unknown(key, ["env", *given, "stats"], Source(otherwise=Place("build")))
         mistakes.raise_all()
         spec = read(env)
         if isinstance(spec.env, tuple):
@@ -216,13 +218,6 @@ def _warn_of_one_variable(makers: Sequence[Any]) -> None:
                 "functools.partial(make, i); if not, pass one callable and n",
                 stacklevel=3,
             )
-
-
-def _refuse_unknown_argument(key: str, known: Sequence[str]) -> None:
-    """Refuse an argument with the error that a pipeline file would give."""
-    if key in KEYS:
-        fail_where(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
-    refuse_unknown(key, known, Source(otherwise=Place("build")))
 
 
 def rebuild(run: Run, pipeline: PipelineSpec, stats: VecEnv | str | Path | None = None) -> VecEnv:

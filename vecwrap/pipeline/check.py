@@ -157,7 +157,9 @@ def check(
     engine = None
     try:
         if isinstance(pipeline, VecEnv):
-            pipeline = _pipeline_of(pipeline)
+            if pipeline.pipeline is None:
+                raise SpecError(f"expected an environment built from a pipeline, got {pipeline!r}, assembled by hand.")
+            pipeline = pipeline.pipeline
         elif isinstance(pipeline, gymnasium.vector.VectorEnv):
             engine, pipeline = pipeline, PipelineSpec(type(pipeline), n=pipeline.num_envs)
         spec = in_mode(read(pipeline), mode, settings)
@@ -200,13 +202,6 @@ def _refused_wrappers(words: Iterable[WrapperSpec], file: str) -> tuple[list[Wra
         except (SpecError, PlanError) as error:
             findings += [_refusal("refused", each, file, [word]) for each in error.mistakes or (error,)]
     return good, findings
-
-
-def _pipeline_of(env: VecEnv) -> PipelineSpec:
-    if env.pipeline is None:
-        raise SpecError(f"expected an environment that was built from a pipeline, got {env!r}, assembled by hand.")
-    pipeline: PipelineSpec = env.pipeline
-    return pipeline
 
 
 def _findings(spec: PipelineSpec, engine: Any, strict: bool) -> Sequence[Finding]:
