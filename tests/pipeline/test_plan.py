@@ -25,12 +25,12 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, PlanError, SpecError, VecwrapError
 from vecwrap.pipeline import plan as plan_module
 from vecwrap.pipeline.build import build_plan
-from vecwrap.pipeline.environments import MakeEnvironment
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.registry import register_wrapper, wrappers
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import at_end
+from vecwrap.sources.factories import MakeEnvironment
 
 
 class Scale(gymnasium.ObservationWrapper[Any, Any, Any]):

@@ -18,8 +18,9 @@ from vecwrap.pipeline.changes import KEYS
 from vecwrap.pipeline.environments import of_module
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import Settings, import_path, shown
+from vecwrap.pipeline.values import Settings, shown
 from vecwrap.pipeline.words import BackendSpec
+from vecwrap.sources.import_paths import import_path
 
 # Microseconds of a step on a core of about 3 GHz, by the module of the environment; the first that fits counts. Of
 # others we know nothing: `vecwrap tune` measures.

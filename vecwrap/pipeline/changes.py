@@ -26,7 +26,6 @@ from vecwrap.pipeline.values import (
     as_data,
     canonical,
     copied,
-    import_path,
     is_scalar,
     merged,
     plain,
@@ -35,6 +34,7 @@ from vecwrap.pipeline.values import (
 from vecwrap.pipeline.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, WrapperSpec, read_arguments, read_wrappers
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.description import of_several_agents
+from vecwrap.sources.import_paths import import_path
 from vecwrap.wrappers.presets import Preset
 
 EnvTarget: TypeAlias = str | EnvSpec | Callable[..., Any] | tuple[str | EnvSpec | Callable[..., Any], ...]

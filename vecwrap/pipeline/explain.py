@@ -20,7 +20,6 @@ from vecwrap.env.backend import Backend
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError
-from vecwrap.pipeline.environments import WrapSubEnv
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import as_data, is_scalar, shown
 from vecwrap.pipeline.wrappers import PlannedWrapper
@@ -35,6 +34,7 @@ from vecwrap.sources.description import (
     space_data,
     space_text,
 )
+from vecwrap.sources.factories import WrapSubEnv
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Factory, SubEnvFactory
 

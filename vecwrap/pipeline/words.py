@@ -19,7 +19,6 @@ from vecwrap.pipeline.values import (
     as_data,
     canonical,
     copied,
-    import_path,
     is_mapping,
     is_scalar,
     plain,
@@ -27,6 +26,7 @@ from vecwrap.pipeline.values import (
     shown,
     split,
 )
+from vecwrap.sources.import_paths import import_path
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _WITHOUT_COLON = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+|\s*\((?=.*\)$))(?P<arguments>[^()]+)\)?")

@@ -16,12 +16,12 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.environments import WrapSubEnv, refusal
 from vecwrap.pipeline.signatures import Bound, Signature, section
-from vecwrap.pipeline.values import Settings, as_data, import_path, shown
+from vecwrap.pipeline.values import Settings, as_data, shown
 from vecwrap.pipeline.words import WrapperSpec, read_wrappers
 from vecwrap.sources.declares import declared_by
-from vecwrap.sources.import_paths import import_target, is_import_path
+from vecwrap.sources.factories import WrapSubEnv, refusal
+from vecwrap.sources.import_paths import import_path, import_target, is_import_path
 from vecwrap.wrappers.presets import Preset
 
 
@@ -52,7 +52,7 @@ class PlannedWrapper:
     @property
     def around_sub_env(self) -> WrapSubEnv:
         """The wrapper as a callable for a worker."""
-        return WrapSubEnv(self.target, self.bound.args, self.bound.kwargs, self.where)
+        return WrapSubEnv(self.target, self.bound.args, dict(self.bound.kwargs), self.where)
 
     def around_vector(self, env: VecEnv, *, without_files: bool = False) -> VecEnv:
         """Wrap a vector environment."""
