@@ -18,7 +18,7 @@ from vecwrap.env.options import RestartOptions
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, did_you_mean, printable_lines
 from vecwrap.pipeline.backends import find_runner, signature_of
-from vecwrap.pipeline.check import OF_STREAMS, REFUSALS, Finding, check, not_read, refuse_unknown
+from vecwrap.pipeline.check import REFUSALS, Finding, check, not_read, refuse_unknown
 from vecwrap.pipeline.files import is_file, names_file
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.plan import plan
@@ -29,7 +29,7 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_wrappers
 from vecwrap.pipeline.wrappers import at_end
-from vecwrap.testing.twice import play_twice
+from vecwrap.testing.twice import OF_STREAMS, play_twice
 from vecwrap.wrappers.presets import Preset
 
 # -- explain ----------------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def check_pipelines(
 
     With ``steps``, pipelines without errors are also played, several times with one seed.
     """
-    refuse_unknown(ignore)
+    refuse_unknown(ignore, [*REFUSALS, *OF_STREAMS, *RULES])
     for pipeline in pipelines:
         if names_file(pipeline) and not is_file(Path(pipeline)):
             read(pipeline)  # raises: a mistake in the call, and not in a pipeline
@@ -91,7 +91,7 @@ def _findings(
         spec = read(pipeline)
     except (SpecError, PlanError) as error:
         return not_read(error, pipeline)
-    findings = check(spec, strict=strict, ignore=ignore)
+    findings = check(spec, strict=strict, ignore=[name for name in ignore if name not in OF_STREAMS])
     if steps is None or any(finding.severity == "error" for finding in findings):
         return findings
     return [*findings, *(found for found in play_twice(spec, steps=steps) if found.id not in ignore)]

@@ -43,30 +43,6 @@ REFUSALS = {
     """,
 }
 
-# What ``vecwrap check --twice`` and ``vecwrap.testing.play_twice`` find, with their severities.
-OF_STREAMS: dict[str, tuple[Severity, str]] = {
-    "stream_differs": (
-        "error",
-        """Two runs with one seed and the same actions that differ in an observation, a reward or a flag.
-
-    Found by ``--twice``, which plays the pipeline four times: in this process; after a second reset of the same
-    environment; with a second environment in this process; and in worker processes, which are fresh interpreters. The
-    first difference is reported, with the runs that have it, and the wrapper without which all runs agree. Which runs
-    differ says where to look: a difference after the second reset alone is state that the reset leaves as it was; one
-    in worker processes alone is often the order of a set, or state that sub-environments in one process share.
-    """,
-    ),
-    "info_differs": (
-        "warning",
-        """Two runs with one seed and the same actions that differ in an info.
-
-    Found by ``--twice``. Only a policy that reads the info can learn something else from it. A time that the
-    environment measures is such an info, and the finding can be ignored; the time in a ``monitor``'s own info is not
-    compared.
-    """,
-    ),
-}
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -153,7 +129,7 @@ def check(
     wrappers[1] "framestack": warning zero_padding: each episode's first stacks are padded with zeros, which are
     values like any other in observations (4,) float32. Use padding=first.
     """
-    refuse_unknown(ignore)
+    refuse_unknown(ignore, [*REFUSALS, *RULES])
     engine = None
     try:
         if isinstance(pipeline, VecEnv):
@@ -169,11 +145,10 @@ def check(
     return tuple(finding for finding in sorted(findings, key=_order) if finding.id not in ignore)
 
 
-def refuse_unknown(ignore: Collection[str]) -> None:
+def refuse_unknown(ignore: Collection[str], ids: Collection[str]) -> None:
     """Raise SpecError for an id that no finding can have, and for one instead of a list."""
     if isinstance(ignore, str):
         raise SpecError(f'ignore: expected a list of findings, got "{ignore}"; write ["{ignore}"]')
-    ids = [*REFUSALS, *OF_STREAMS, *RULES]
     for name in ignore:
         if name not in ids:
             raise SpecError(f'ignore: there is no finding "{name}".{did_you_mean(name, ids)}')

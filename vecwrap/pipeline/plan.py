@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.backends.dummy import Dummy, around
+from vecwrap.backends.one_for_all import one_for_all
 from vecwrap.backends.workers.asking import share_out
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.process import Processes
@@ -28,7 +29,7 @@ from vecwrap.pipeline.backends import plan_backend, step_cost, where_option
 from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, of_parts, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
-from vecwrap.pipeline.explain import Explanation, Line, Probe, Row, Shares, Stage, one_for_all, outer_stages
+from vecwrap.pipeline.explain import Explanation, Line, Probe, Row, Shares, Stage, outer_stages
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
