@@ -29,7 +29,7 @@ from vecwrap.pipeline.backends import plan_backend, step_cost, where_option
 from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, of_parts, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
-from vecwrap.pipeline.explain import Explanation, Line, Probe, Row, Shares, Stage, outer_stages
+from vecwrap.pipeline.explain import Explanation, Line, Row, Shares, outer_stages
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
@@ -43,6 +43,7 @@ from vecwrap.pipeline.wrappers import (
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.parts import PartFactory
+from vecwrap.sources.stages import Probe, Stage, stacks_already
 from vecwrap.sources.sub_env import Factory, SubEnvFactory
 
 IN_THIS_PROCESS = ("dummy", "threads")
@@ -231,7 +232,10 @@ class PlanAround(Plan):
         """Try the wrappers on the engine, which stays open and is not stepped."""
         declares = "autoreset_mode" in (getattr(self.engine, "metadata", None) or {})
         lent = Engine(self.engine, autoreset=None if declares else self.pipeline.autoreset, lent=True)
-        inside = Stage.of(self.engine, own=False)
+        engine = self.engine
+        if isinstance(engine, VecEnv):
+            engine = next(iter(engine.core.runner.engines()), engine)
+        inside = dataclasses.replace(Stage.of(self.engine, own=False), stacks=stacks_already(engine))
         outer = outer_stages(one_for_all(around(lent), self.n, {"autoreset": lent.mode}), self.wrappers, inside)
         return dataclasses.replace(self, stages=(inside, *outer))
 

@@ -16,11 +16,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from vecwrap.pipeline.explain import Stage
 from vecwrap.pipeline.plan import Plan
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.members import Key, name_of
 from vecwrap.sources.description import space_text
+from vecwrap.sources.stages import Stage
 
 Severity: TypeAlias = Literal["error", "warning"]
 _Faults: TypeAlias = Callable[[Plan], Iterator["Fault"]]
