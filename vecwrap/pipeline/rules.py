@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
+from vecwrap.env.options import RestartOptions
 from vecwrap.pipeline.plan import Plan
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.members import Key, name_of
@@ -393,8 +394,8 @@ def restarts_not_asked_for(plan: Plan) -> Iterator[Fault]:
     """
     options = plan.written.backend.options
     if options.get("on_failure", "raise") == "raise":
-        for name in ("max_restarts", "restart_window", "restart_backoff"):
-            if name in options:
+        for name in RestartOptions.names():
+            if name in options and name != "on_failure":
                 yield Fault(
                     f"backend.{name}",
                     "it limits restarts of sub-environments, but there are none: the first failure is raised.",
