@@ -9,7 +9,7 @@ import pytest
 import vecwrap
 from vecwrap.backends.workers.options import ProcessOptions
 from vecwrap.cli.inspect import argument_help
-from vecwrap.env.options import RestartOptions
+from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.changes import KEYS
 
@@ -28,11 +28,11 @@ def test_build_shows_the_options_with_their_types_defaults_and_help(kind):
 
 def test_build_shows_no_other_options():
     shown = inspect.signature(vecwrap.build).parameters.keys() - {"unknown"}
-    assert shown == {*KEYS, *ProcessOptions.names(), *RestartOptions.names()} - {"eval", "training"}
+    assert shown == {*KEYS, *option_names(ProcessOptions), *option_names(RestartOptions)} - {"eval", "training"}
 
 
 @pytest.mark.parametrize("name", registry.backends.names())
 def test_every_option_has_help_and_none_is_a_key_of_the_pipeline(name):
     kind = registry.backends.load(name).Options
-    assert kind.names() == tuple(name for name in kind.names() if name in argument_help(kind, "Attributes"))
-    assert not {*kind.names()} & {*KEYS, *RestartOptions.names()}
+    assert option_names(kind) == tuple(name for name in option_names(kind) if name in argument_help(kind, "Attributes"))
+    assert not {*option_names(kind)} & {*KEYS, *option_names(RestartOptions)}

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.env.core import Core
 from vecwrap.env.face import Face
-from vecwrap.env.options import RestartOptions
+from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.interrupts import at_exit
@@ -105,7 +105,7 @@ class Backend(VecEnv):
         >>> from vecwrap.backends.subprocess import Subprocess
         >>> Backend.of(Subprocess, [lambda: gymnasium.make("CartPole-v1")] * 2, workers=1, autoreset="disabled").close()
         """
-        own = {name: options.pop(name) for name in runner.Options.names() if name in options}
+        own = {name: options.pop(name) for name in option_names(runner.Options) if name in options}
         return cls(runner(**own), factories, **options)
 
     @property

@@ -12,7 +12,7 @@ from typing import Literal
 
 from vecwrap.errors import PlanError, did_you_mean
 
-__all__ = ["Options", "RestartOptions"]
+__all__ = ["Options", "RestartOptions", "option_names"]
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Options:
     option's name; their types fit.
     """
 
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """The names of the options."""
-        return tuple(field.name for field in dataclasses.fields(cls))
+
+def option_names(options: type[Options]) -> tuple[str, ...]:
+    """Return the names of the options; no method, which one of a stranger's options could hide."""
+    return tuple(field.name for field in dataclasses.fields(options))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.options import ProcessOptions
-from vecwrap.env.options import RestartOptions
+from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.env.runner import Runner
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.pipeline import registry
@@ -42,7 +42,7 @@ def step_cost(specs: Sequence[EnvSpec | None], num_wrappers: int) -> float | Non
 
 def choose(options: Mapping[str, Any], n: int, *, cost: float | None, in_part: bool) -> tuple[str, str]:
     """Return the name of a backend, and why; ``in_part``: ``recv`` takes some rows while others are being stepped."""
-    asked = [name for name in ProcessOptions.names() if options.get(name) is not None]
+    asked = [name for name in option_names(ProcessOptions) if options.get(name) is not None]
     if asked:
         return "shmem", f"{' and '.join(asked)} ask{'s' * (len(asked) == 1)} for worker processes"
     if options.get("on_failure") == "restart":
@@ -73,8 +73,8 @@ def plan_backend(
     _refuse_unknown_options(spec, [parameter.name for parameter in signature.parameters], where)
     options = dict(signature.bind((), given, where, lambda key, name: where_option(spec, name)).kwargs)
     with _placed(spec, options, where):
-        own = runner.Options(**{name: options[name] for name in runner.Options.names() if name in options})
-        restarts = RestartOptions(**{name: options[name] for name in RestartOptions.names() if name in options})
+        own = runner.Options(**{name: options[name] for name in option_names(runner.Options) if name in options})
+        restarts = RestartOptions(**{name: options[name] for name in option_names(RestartOptions) if name in options})
         alone = True
         if isinstance(own, ProcessOptions):
             own.refuse_isolation(restart=restarts.restart, batch_size=spec.batch_size)
@@ -110,7 +110,7 @@ def _refuse_unknown_options(spec: PipelineSpec, names: Sequence[str], where: str
         place = where_option(spec, name)
         if name in KEYS:
             raise PlanError(f"{place}: {name} is the pipeline's own; write it one level up.")
-        if name in ProcessOptions.names() and "workers" not in names:
+        if name in option_names(ProcessOptions) and "workers" not in names:
             remedy = ' It runs in this process; leave the option out, or take backend="shmem".'
         else:
             remedy = did_you_mean(name, names) or f" It has {', '.join(names)}."

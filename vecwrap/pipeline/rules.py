@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from vecwrap.env.options import RestartOptions
+from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.pipeline.plan import Plan
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.members import Key, name_of
@@ -394,7 +394,7 @@ def restarts_not_asked_for(plan: Plan) -> Iterator[Fault]:
     """
     options = plan.written.backend.options
     if options.get("on_failure", "raise") == "raise":
-        for name in RestartOptions.names():
+        for name in option_names(RestartOptions):
             if name in options and name != "on_failure":
                 yield Fault(
                     f"backend.{name}",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from vecwrap.backends.workers.options import ProcessOptions
-from vecwrap.env.options import RestartOptions
+from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.errors import Mistakes, SpecError
 from vecwrap.pipeline.places import Source, fail, fail_where
 from vecwrap.pipeline.scalars import write_scalar
@@ -283,7 +283,7 @@ def read_wrappers(wrappers: Any, source: Source) -> tuple[WrapperSpec, ...]:
 
 
 # The options that a pipeline in Python may give besides the backend's name.
-BACKEND_OPTIONS = (*ProcessOptions.names(), *RestartOptions.names())
+BACKEND_OPTIONS = (*option_names(ProcessOptions), *option_names(RestartOptions))
 
 
 @dataclass(frozen=True, eq=False)

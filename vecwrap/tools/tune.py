@@ -22,6 +22,7 @@ from typing import Any
 
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.options import WorkerOptions
+from vecwrap.env.options import option_names
 from vecwrap.env.saving import refuse_unread
 from vecwrap.errors import PlanError, SpecError, VecwrapError
 from vecwrap.pipeline import registry
@@ -183,7 +184,7 @@ def backend_kinds() -> list[BackendKind]:
     kinds = []
     for name in registry.backends.names():
         try:
-            kinds.append(BackendKind(name, frozenset(find_runner(name, name).Options.names())))
+            kinds.append(BackendKind(name, frozenset(option_names(find_runner(name, name).Options))))
         except (SpecError, PlanError):
             continue
     return kinds
