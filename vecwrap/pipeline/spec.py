@@ -142,7 +142,7 @@ class PipelineSpec:
                 if not any("env" in said for said, _ in files):
                     fail(source, "the key env is missing: which environment?")
             mistakes.raise_all(draft.settings.get("wrappers") or ())
-            return cls.of_draft(draft)
+            return from_draft(draft)
 
     @classmethod
     def from_yaml(cls, text: str, file: str = "pipeline", directory: Path | None = None) -> PipelineSpec:
@@ -192,15 +192,6 @@ class PipelineSpec:
         """
         with brief:
             return overridden(self, changes)
-
-    @classmethod
-    def of_draft(cls, draft: Draft) -> PipelineSpec:
-        """Return the spec of a draft."""
-        return cls(**draft.settings, source=Source(draft.places))
-
-    def draft(self) -> Draft:
-        """Return an equivalent draft, to be changed."""
-        return Draft({name: getattr(self, name) for name in KEYS}, self.source.places)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -309,11 +300,21 @@ class PipelineSpec:
         return f"PipelineSpec({self})"
 
 
+def from_draft(draft: Draft) -> PipelineSpec:
+    """Return the spec of a draft."""
+    return PipelineSpec(**draft.settings, source=Source(draft.places))
+
+
+def to_draft(spec: PipelineSpec) -> Draft:
+    """Return an equivalent draft, to be changed."""
+    return Draft({name: getattr(spec, name) for name in KEYS}, spec.source.places)
+
+
 def overridden(
     spec: PipelineSpec, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None
 ) -> PipelineSpec:
     """As ``override``, with the places where the changes were written (a file and a line, or ``--set``) in errors."""
-    draft, known, mistakes = spec.draft(), [*KEYS, *BACKEND_OPTIONS], Mistakes()
+    draft, known, mistakes = to_draft(spec), [*KEYS, *BACKEND_OPTIONS], Mistakes()
     for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
         place = (places or {}).get(key, Place())
         first = key.partition(".")[0]
@@ -323,7 +324,7 @@ def overridden(
             refuse_unknown(first, known, Source(otherwise=place))
             draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
     mistakes.raise_all()
-    return PipelineSpec.of_draft(draft)
+    return from_draft(draft)
 
 
 def _without(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -471,7 +472,7 @@ def refuse_imports(spec: PipelineSpec) -> None:
     Arguments count because wrappers import some of them (``trigger`` of ``video``), and wrappers of other packages may
     do anything with theirs. Names alone lead only to what is installed and registered.
     """
-    _refuse(spec.draft())
+    _refuse(to_draft(spec))
 
 
 def _refuse(draft: Draft) -> None:
