@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.backs import SubprocessBackend
 from vecwrap import interrupts
-from vecwrap.backends.workers import launch, process
+from vecwrap.backends.workers import options, process
 from vecwrap.testing import toy
 
 # A suite that a script starts in the background inherits an ignored Ctrl-C, and so would the programs that it tests.
@@ -58,4 +58,5 @@ def quick_workers(fork_server, monkeypatch):
     Gymnasium. This is for tests of what workers do once they run; that they do it in a fresh interpreter as well is
     what tests/test_start.py, the laws of tests/test_laws.py and all runs of the command line are for.
     """
-    monkeypatch.setattr(process, "check_start_method", lambda method: launch.check_start_method(method or "forkserver"))
+    check = options.check_start_method
+    monkeypatch.setattr(process, "check_start_method", lambda method: check(method or "forkserver"))

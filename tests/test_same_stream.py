@@ -11,8 +11,8 @@ from gymnasium.wrappers import TimeLimit
 
 import vecwrap
 from tests.backs import DummyBackend, OnDummy, ShmemBackend, SubprocessBackend, ThreadsBackend
-from vecwrap.pipeline.environments import MakeEnvironment
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.factories import MakeEnvironment
 from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.testing import Lockstep, assert_same, drive, drive_rows, toy
 from vecwrap.wrappers.atari import Atari

@@ -17,8 +17,9 @@ from tests.waiting import until
 from vecwrap.backends.shmem import Shmem
 from vecwrap.backends.workers import launch, process
 from vecwrap.backends.workers.asking import share_out
-from vecwrap.backends.workers.launch import ONE_THREAD, check_start_method, worker_environment, worker_variables
+from vecwrap.backends.workers.launch import ONE_THREAD, worker_environment, worker_variables
 from vecwrap.backends.workers.link import Link
+from vecwrap.backends.workers.options import ProcessOptions, check_start_method
 from vecwrap.backends.workers.shared import _CORE, _DONE, Bell
 from vecwrap.errors import BackendError, PlanError
 from vecwrap.testing import toy
@@ -44,7 +45,7 @@ def test_so_many_a_worker_and_the_last_one_fewer(num_envs, envs_per_worker):
 @pytest.mark.parametrize(("workers", "envs_per_worker"), [(0, None), (-1, None), (None, 0), (2, 2)])
 def test_impossible_shares_are_refused(workers, envs_per_worker):
     with pytest.raises(PlanError, match="workers|envs_per_worker"):
-        share_out(8, workers, envs_per_worker)
+        ProcessOptions(workers=workers, envs_per_worker=envs_per_worker)
 
 
 def test_an_unknown_start_method_is_refused_with_a_near_one():

@@ -16,7 +16,7 @@ from tests.backends.ray_cluster import STORE, small
 from tests.backs import DummyBackend
 from tests.faults.faulty import Faulty, factories
 from tests.waiting import until
-from vecwrap.backends.ray_cluster import Node, Request, share_out_over
+from vecwrap.backends.ray_cluster import Node, RayOptions, share_out_over
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same
 
@@ -84,7 +84,7 @@ def test_there_are_as_many_actors_as_nodes_have_room_for(each, actors):
     shares = share_out_over(8, None, None, nodes, each)
     assert len(shares) == actors
     if each < 4:
-        Request.of({"num_cpus": each}).refuse_no_room(actors, nodes)
+        RayOptions(num_cpus=each).refuse_no_room(actors, nodes)
 
 
 # -- where actors go ---------------------------------------------------------------------------------------------------

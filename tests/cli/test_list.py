@@ -8,8 +8,9 @@ import pytest
 from vecwrap.cli import main
 from vecwrap.cli.inspect import backend_rows, rule_rows, wrapper_rows
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.check import OF_STREAMS, REFUSALS
+from vecwrap.pipeline.check import REFUSALS
 from vecwrap.pipeline.rules import RULES
+from vecwrap.testing.twice import OF_STREAMS
 from vecwrap.wrappers.presets import Preset
 
 

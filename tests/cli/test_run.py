@@ -19,10 +19,10 @@ import pytest
 
 import vecwrap
 from vecwrap.cli import main
+from vecwrap.cli.journal import refuse_taken, versions
 from vecwrap.env.saving import read_state
 from vecwrap.errors import CheckpointError
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.run_folder import refuse_taken, versions
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.wrappers.normalize import Normalize
 

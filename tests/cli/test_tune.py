@@ -66,10 +66,13 @@ def test_the_table_ends_in_lines_that_can_be_pasted(quick, capsys, monkeypatch):
 
 def test_a_pipeline_that_no_line_can_hold_gets_lines_of_a_file_alone(quick, capsys, monkeypatch):
     (quick / "listing.py").write_text(
-        "from vecwrap.backends.dummy import Dummy\n\n\n"
+        "from dataclasses import dataclass\n"
+        "from vecwrap.backends.dummy import Dummy\n"
+        "from vecwrap.env.options import Options\n\n\n"
         "class Listing(Dummy):\n"
-        "    def __init__(self, names=()):\n"
-        "        self.names = names\n"
+        "    @dataclass(frozen=True)\n"
+        "    class Options(Options):\n"
+        "        names: tuple = ()\n"
     )
     (quick / "mine.yaml").write_text("env: CartPole-v1\nn: 2\nbackend: {name: 'listing:Listing', names: [a, b]}\n")
     monkeypatch.setattr(tune, "candidates", lambda *given: candidates(*given)[:1])  # what it has now

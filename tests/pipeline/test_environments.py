@@ -16,10 +16,11 @@ from gymnasium.wrappers import FrameStackObservation
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline import environments
-from vecwrap.pipeline.environments import MakeEnvironment, WrapSubEnv, find_environment
+from vecwrap.pipeline.environments import find_environment
 from vecwrap.pipeline.places import Place, Source
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.sources.factories import MakeEnvironment, WrapSubEnv
 from vecwrap.testing import assert_same
 
 

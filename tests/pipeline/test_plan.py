@@ -20,18 +20,17 @@ from hypothesis import strategies as st
 
 import vecwrap
 from vecwrap.backends.dummy import Dummy
-from vecwrap.env.backend import Backend
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, PlanError, SpecError, VecwrapError
 from vecwrap.pipeline import plan as plan_module
 from vecwrap.pipeline.build import build_plan
-from vecwrap.pipeline.environments import MakeEnvironment
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.registry import register_wrapper, wrappers
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.words import BACKEND_OPTIONS, WrapperSpec
+from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import at_end
+from vecwrap.sources.factories import MakeEnvironment
 
 
 class Scale(gymnasium.ObservationWrapper[Any, Any, Any]):
@@ -598,15 +597,6 @@ def test_a_wrapper_that_refuses_the_environment_is_told_with_its_place() -> None
         PlanError, match=r'^p\.yaml:5: wrappers\[0\] "gymnasium\.wrappers:GrayscaleObservation": raised '
     ):
         found.with_spaces()
-
-
-def test_what_the_backend_takes_from_the_pipeline_is_what_every_backend_takes() -> None:
-    import inspect
-
-    taken = [name for name in inspect.signature(Backend).parameters if name not in ("runner", "factories")]
-    policy = ["on_failure", "max_restarts", "restart_window", "restart_backoff"]
-    assert sorted(taken) == sorted([*plan_module.PIPELINE_KEYS, *policy])
-    assert set(policy) < set(BACKEND_OPTIONS)
 
 
 def test_a_vector_wrapper_sees_the_mode() -> None:

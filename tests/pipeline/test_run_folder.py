@@ -8,8 +8,9 @@ import pytest
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
+from vecwrap.pipeline import run_folder
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.run_folder import portable, read_run
+from vecwrap.pipeline.run_folder import read_run
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.wrappers.normalize import Normalize
 from vecwrap.wrappers.presets import Preset
@@ -151,7 +152,7 @@ def test_the_runs_own_files_stay_as_they_are(run):
 def test_a_folder_whose_paths_are_its_own_can_be_moved(run):
     folder, _ = run
     path = folder / "pipeline.yaml"
-    path.write_text(portable(PipelineSpec.load(path), folder).to_yaml())
+    path.write_text(run_folder.moved(PipelineSpec.load(path), folder, Path()).to_yaml())
     moved = Path("elsewhere", "moved")
     moved.parent.mkdir()
     Path("link").symlink_to(folder.rename(moved))

@@ -11,8 +11,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from vecwrap.cli.inspect import summary
 from vecwrap.errors import SpecError
-from vecwrap.pipeline.signatures import REQUIRED, Signature, checked, in_words, summary
+from vecwrap.pipeline.signatures import REQUIRED, Signature, checked, in_words
 from vecwrap.pipeline.values import plain
 from vecwrap.pipeline.words import WrapperSpec
 

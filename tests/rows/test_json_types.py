@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vecwrap.cli.schema import json_type
 from vecwrap.errors import SpecError
-from vecwrap.pipeline.signatures import checked, json_type
+from vecwrap.pipeline.signatures import checked
 
 
 class Padding(enum.Enum):

@@ -9,15 +9,15 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from vecwrap.backends.ray_actor import Reply, host_class, unpack
-from vecwrap.backends.ray_cluster import Cluster, Request, check_address, refuse_without_ray, share_out_over
-from vecwrap.backends.workers.asking import AnyWorker, Expected, Workers, check_limits
+from vecwrap.backends.ray_cluster import Cluster, RayOptions, share_out_over
+from vecwrap.backends.workers.asking import AnyWorker, Expected, Workers
 from vecwrap.backends.workers.launch import ONE_THREAD
 from vecwrap.backends.workers.messages import encode_for_worker
 from vecwrap.env.books import LOOK
@@ -98,25 +98,6 @@ def _fetch_one(ray: Any, reference: Any) -> Any:
 class Ray(Workers[ActorLink]):
     """Sub-environments in the actors of a Ray cluster; each actor holds several, and may be on another machine.
 
-    Args:
-        workers: how many actors; None means as many as the cluster has CPUs for.
-        envs_per_worker: how many sub-environments per actor, instead of ``workers``.
-        address: None (the cluster that this process is connected to, else that of ``RAY_ADDRESS``, else a new one),
-            ``"local"`` (a new one on this machine, shut down with the last environment), ``"auto"`` (the one running
-            on this machine) or ``"host:port"``. Clusters not started here are never shut down.
-        connect_timeout: seconds before a cluster that does not answer is an error.
-        init: further arguments of ``ray.init`` for a cluster that is started here; its ``runtime_env``, which may have
-            local folders (``working_dir``, ``py_modules``), for one that is joined, too.
-        num_cpus: CPUs that each actor requests; may be a fraction.
-        num_gpus: GPUs that each actor requests.
-        resources: other resources that each actor requests, by the names that nodes were started with.
-        placement: ``"spread"`` (over the nodes) or ``"pack"`` (on few nodes).
-        runtime_env: Ray's description of what a node needs before the actor starts (``pip``, ``env_vars``, ...).
-        step_timeout: seconds that an actor may take for its share of a step, including autoresets; an actor that takes
-            longer is killed, and ``on_failure`` applies. None waits forever.
-        reset_timeout: the same for its share of a reset.
-        start_timeout: the same for its start, including the creation of its environments and the wait for resources.
-
     Raises:
         PlanError: an option that does not fit, or Ray is not installed.
         BackendError: no cluster, too few resources in it, a package missing on a node, or spaces that differ.
@@ -135,52 +116,23 @@ class Ray(Workers[ActorLink]):
     at_exit = 1.0, False
     of_its_process: ClassVar[str] = "and its actors answer only that process"
 
-    def __init__(
-        self,
-        *,
-        workers: int | None = None,
-        envs_per_worker: int | None = None,
-        address: str | None = None,
-        connect_timeout: float = 30.0,
-        init: Mapping[str, Any] | None = None,
-        num_cpus: float = 1.0,
-        num_gpus: float = 0.0,
-        resources: Mapping[str, float] | None = None,
-        placement: str = "spread",
-        runtime_env: Mapping[str, Any] | None = None,
-        step_timeout: float | None = None,
-        reset_timeout: float | None = None,
-        start_timeout: float | None = None,
-    ) -> None:
-        limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
-        given = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "placement": placement}
-        start = {"address": address, "connect_timeout": connect_timeout, "init": init}
-        self.check_options({**given, **start, **limits})
-        self._request = Request.of({**given, "runtime_env": runtime_env})
-        self._asked_for = workers, envs_per_worker
-        self._place = address, connect_timeout, init or {}
-        self._cluster: Cluster | None = None
-        super().__init__(limits)
+    Options: ClassVar[type[RayOptions]] = RayOptions
+    options: RayOptions
 
-    @staticmethod
-    def check_options(options: Mapping[str, Any]) -> None:
-        """Raise PlanError for invalid options, or if ray is not installed, before anything is started."""
-        refuse_without_ray()
-        Workers.check_options(options)
-        check_address(options.get("address"))
-        check_limits({"connect_timeout": options.get("connect_timeout")})
-        Request.of(options)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._cluster: Cluster | None = None
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def start(self, factories: Sequence[Factory]) -> Description:
-        self._factories = list(factories)
-        self._cluster = Cluster(*self._place)
+        asked, self._factories = self.options, list(factories)
+        self._cluster = Cluster(asked.address, asked.connect_timeout, asked.init or {})
         self._ray = self._cluster.ray
         self._host = self._ray.remote(host_class())
         nodes = self._cluster.nodes()
-        self._shares = share_out_over(len(factories), *self._asked_for, nodes, self._request.needs["CPU"])
-        self._request.refuse_no_room(len(self._shares), nodes)
+        self._shares = share_out_over(len(factories), asked.workers, asked.envs_per_worker, nodes, asked.num_cpus)
+        asked.refuse_no_room(len(self._shares), nodes)
         self.workers = len(self._shares)
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
         self._workers = [ActorLink(number, share) for number, share in enumerate(self._shares)]
@@ -193,14 +145,14 @@ class Ray(Workers[ActorLink]):
 
     def _start_anew(self, actor: ActorLink, takeovers: dict[int, Takeover] | None) -> None:
         init = self._init_of(actor, takeovers)
-        options = self._request.options()
+        options = self.options.of_an_actor()
         try:
             handle = self._host.options(**options).remote()
         except (TypeError, ValueError) as error:
             raise PlanError(f"Ray does not accept the resources that actors request ({options}): {error}") from error
         actor.begin(handle)
-        of_all = self._place[2].get("runtime_env") or {}
-        directory = "" if "working_dir" in {**of_all, **self._request.runtime_env} else str(Path.cwd())
+        of_all = (self.options.init or {}).get("runtime_env") or {}
+        directory = "" if "working_dir" in {**of_all, **(self.options.runtime_env or {})} else str(Path.cwd())
         reference = handle.start.remote(list(sys.path), directory, ONE_THREAD, init)
         actor.call(reference, self._expected("made", "start_timeout"))
 
@@ -345,8 +297,8 @@ class Ray(Workers[ActorLink]):
                 _log.warning(
                     "actor %d has waited %.0f s for resources or its environments; it requests %s, the cluster has %s "
                     "available",
-                    *(actor.number, waited, self._request.needs),
-                    {name: free.get(name, 0.0) for name in self._request.needs},
+                    *(actor.number, waited, self.options.needs),
+                    {name: free.get(name, 0.0) for name in self.options.needs},
                 )
 
     # -- actors that are lost ------------------------------------------------------------------------------------------

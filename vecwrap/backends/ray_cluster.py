@@ -16,6 +16,7 @@ from typing import Any
 
 from vecwrap.backends.workers.asking import share_out
 from vecwrap.backends.workers.cores import usable_cores
+from vecwrap.backends.workers.options import WorkerOptions, refuse_no_time
 from vecwrap.errors import BackendError, PlanError, did_you_mean, is_installed
 
 _PLACEMENTS = {"spread": "SPREAD", "pack": "DEFAULT"}
@@ -32,12 +33,6 @@ class Node:
 
     def __str__(self) -> str:
         return f"{self.address} ({self.resources.get('CPU', 0):g} CPU)"
-
-
-def refuse_without_ray() -> None:
-    """Raise PlanError if the package ray is missing, without importing it, which takes seconds."""
-    if not is_installed("ray"):
-        raise PlanError('backend "ray" needs ray: pip install "vecwrap[ray]"')
 
 
 def check_address(address: str | None) -> None:
@@ -62,7 +57,6 @@ class Cluster:
     """
 
     def __init__(self, address: str | None, timeout: float, init: Mapping[str, Any]) -> None:
-        refuse_without_ray()
         import ray
 
         self.ray: Any = ray
@@ -192,25 +186,55 @@ def _room_for(name: str, amount: float, nodes: Sequence[Node]) -> int:
 
 
 @dataclass(frozen=True)
-class Request:
-    """The resources that each actor requests."""
+class RayOptions(WorkerOptions):
+    """The options of actors.
 
-    needs: Mapping[str, float]
-    placement: str
-    runtime_env: Mapping[str, Any]
+    Attributes:
+        workers: how many actors; None: as many as the cluster has CPUs for.
+        envs_per_worker: how many sub-environments per actor, instead of ``workers``.
+        step_timeout: seconds that an actor may take for its share of a step, including autoresets; an actor that takes
+            longer is killed, and ``on_failure`` applies. None waits forever.
+        reset_timeout: the same for its share of a reset.
+        start_timeout: the same for its start, including the creation of its environments and the wait for resources.
+        address: None (the cluster that this process is connected to, else that of ``RAY_ADDRESS``, else a new one),
+            ``"local"`` (a new one on this machine, shut down with the last environment), ``"auto"`` (the one running
+            on this machine) or ``"host:port"``. Clusters not started here are never shut down.
+        connect_timeout: seconds before a cluster that does not answer is an error.
+        init: further arguments of ``ray.init`` for a cluster that is started here; its ``runtime_env``, which may have
+            local folders (``working_dir``, ``py_modules``), for one that is joined, too.
+        num_cpus: CPUs that each actor requests; may be a fraction.
+        num_gpus: GPUs that each actor requests.
+        resources: other resources that each actor requests, by the names that nodes were started with.
+        placement: ``"spread"`` (over the nodes) or ``"pack"`` (on few nodes).
+        runtime_env: Ray's description of what a node needs before the actor starts (``pip``, ``env_vars``, ...).
+    """
 
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Request:
-        """Read the options of the backend; PlanError: one is invalid."""
-        cpus, gpus, others = options.get("num_cpus", 1.0), options.get("num_gpus", 0.0), options.get("resources") or {}
-        for name, amount in {"num_cpus": cpus, "num_gpus": gpus, **others}.items():
+    address: str | None = None
+    connect_timeout: float = 30.0
+    init: Mapping[str, Any] | None = None
+    num_cpus: float = 1.0
+    num_gpus: float = 0.0
+    resources: Mapping[str, float] | None = None
+    placement: str = "spread"
+    runtime_env: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not is_installed("ray"):  # it is not imported, which takes seconds
+            raise PlanError('backend "ray" needs ray: pip install "vecwrap[ray]"')
+        super().__post_init__()
+        check_address(self.address)
+        refuse_no_time("connect_timeout", self.connect_timeout)
+        for name, amount in {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus, **(self.resources or {})}.items():
             if not amount >= 0:
                 raise PlanError(f"{name}: expected 0 or more, got {amount}")
-        placement = options.get("placement", "spread")
-        if placement not in _PLACEMENTS:
-            near = did_you_mean(placement, _PLACEMENTS)
-            raise PlanError(f"placement: expected spread or pack, got {placement!r}.{near}")
-        return cls({"CPU": cpus, "GPU": gpus, **others}, placement, dict(options.get("runtime_env") or {}))
+        if self.placement not in _PLACEMENTS:
+            near = did_you_mean(self.placement, _PLACEMENTS)
+            raise PlanError(f"placement: expected spread or pack, got {self.placement!r}.{near}")
+
+    @property
+    def needs(self) -> dict[str, float]:
+        """The resources that each actor requests, by Ray's names."""
+        return {"CPU": self.num_cpus, "GPU": self.num_gpus, **(self.resources or {})}
 
     def refuse_no_room(self, actors: int, nodes: Sequence[Node]) -> None:
         """Raise BackendError for requests that exceed the whole cluster, even if nothing else ran in it."""
@@ -225,13 +249,12 @@ class Request:
                     "num_gpus, resources), or add nodes"
                 )
 
-    def options(self) -> dict[str, Any]:
+    def of_an_actor(self) -> dict[str, Any]:
         """Return Ray's options for an actor."""
-        others = {name: amount for name, amount in self.needs.items() if name not in ("CPU", "GPU") and amount}
         return {
-            "num_cpus": self.needs["CPU"],
-            "num_gpus": self.needs["GPU"],
-            "resources": others or None,
-            "runtime_env": self.runtime_env or None,
+            "num_cpus": self.num_cpus,
+            "num_gpus": self.num_gpus,
+            "resources": {name: amount for name, amount in (self.resources or {}).items() if amount} or None,
+            "runtime_env": dict(self.runtime_env or {}) or None,
             "scheduling_strategy": _PLACEMENTS[self.placement],
         }

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from vecwrap.backends.local import LocalRows
 from vecwrap.backends.workers.asking import share_out
+from vecwrap.backends.workers.options import ThreadOptions
 from vecwrap.env.books import LOOK
 from vecwrap.env.runner import Runner
 from vecwrap.rows.step_result import Frames, IntArray
@@ -34,9 +35,6 @@ class Threads(Runner):
     Nothing is isolated: a crash ends this process, and a step that hangs cannot be ended, so there are no time limits.
     Environments must not share anything that is not safe among threads.
 
-    Args:
-        workers: how many threads; None means one per usable core.
-
     >>> import gymnasium
     >>> from vecwrap.env.backend import Backend
     >>> with Backend(Threads(workers=2), [lambda: gymnasium.make("CartPole-v1")] * 4) as env:
@@ -49,8 +47,11 @@ class Threads(Runner):
 
     of_its_process: ClassVar[str] = "whose threads a forked process does not have"
 
-    def __init__(self, workers: int | None = None) -> None:
-        self._wanted = workers
+    Options: ClassVar[type[ThreadOptions]] = ThreadOptions
+    options: ThreadOptions
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._threads: list[_Share] = []
         self._given = 0  # rows that threads have been asked for, and have not brought yet
 
@@ -58,7 +59,7 @@ class Threads(Runner):
         books = self.books
         self._home = _Home()
         descriptions: dict[int, Description] = {}
-        shares = share_out(len(factories), self._wanted, None, together=together(factories))
+        shares = share_out(len(factories), self.options.workers, None, together=together(factories))
         for share in shares:  # one after the other: what a constructor imports and counts is as on dummy
             local = LocalRows(share, factories[share[0] : share[-1] + 1], books.interrupts)
             thread = _Share(local, share, self._home, each=books.batch_size is not None)

@@ -14,21 +14,22 @@ from rich.table import Table
 from rich.text import Text
 
 from vecwrap.cli.output import print_json
-from vecwrap.env.backend import Backend
+from vecwrap.env.options import RestartOptions
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, did_you_mean, printable_lines
-from vecwrap.pipeline.check import OF_STREAMS, REFUSALS, Finding, check, not_read, refuse_unknown
+from vecwrap.pipeline.backends import find_runner, signature_of
+from vecwrap.pipeline.check import REFUSALS, Finding, check, not_read, refuse_unknown
 from vecwrap.pipeline.files import is_file, names_file
 from vecwrap.pipeline.places import Source
-from vecwrap.pipeline.plan import plan, signature_of
+from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.registry import NameTable, backends, wrappers
 from vecwrap.pipeline.rules import RULES
-from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, details, in_words, section, summary
+from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, in_words, section
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_wrappers
 from vecwrap.pipeline.wrappers import at_end
-from vecwrap.testing.twice import play_twice
+from vecwrap.testing.twice import OF_STREAMS, play_twice
 from vecwrap.wrappers.presets import Preset
 
 # -- explain ----------------------------------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ def check_pipelines(
 
     With ``steps``, pipelines without errors are also played, several times with one seed.
     """
-    refuse_unknown(ignore)
+    refuse_unknown(ignore, [*REFUSALS, *OF_STREAMS, *RULES])
     for pipeline in pipelines:
         if names_file(pipeline) and not is_file(Path(pipeline)):
             read(pipeline)  # raises: a mistake in the call, and not in a pipeline
@@ -90,7 +91,7 @@ def _findings(
         spec = read(pipeline)
     except (SpecError, PlanError) as error:
         return not_read(error, pipeline)
-    findings = check(spec, strict=strict, ignore=ignore)
+    findings = check(spec, strict=strict, ignore=[name for name in ignore if name not in OF_STREAMS])
     if steps is None or any(finding.severity == "error" for finding in findings):
         return findings
     return [*findings, *(found for found in play_twice(spec, steps=steps) if found.id not in ignore)]
@@ -119,9 +120,6 @@ def _sum(findings: Sequence[Finding]) -> Text:
 
 
 # -- list -------------------------------------------------------------------------------------------------------------
-
-# Set by `build` and the pipeline directly, so not listed as options of a backend.
-_PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debug")
 
 
 @dataclass(frozen=True)
@@ -246,12 +244,12 @@ def _data(row: Row) -> dict[str, Any]:
 
 def wrapper_rows() -> list[Row]:
     """Every named wrapper, sorted by name."""
-    return [_row(wrappers, name, ()) for name in wrappers.names()]
+    return [_row(wrappers, name) for name in wrappers.names()]
 
 
 def backend_rows() -> list[Row]:
     """Every named backend, sorted by name."""
-    return [_row(backends, name, _PIPELINE_KEYS) for name in backends.names()]
+    return [_row(backends, name) for name in backends.names()]
 
 
 def rule_rows() -> list[RuleRow]:
@@ -272,22 +270,23 @@ def _rule_row(name: str, kind: str, text: str) -> RuleRow:
     return RuleRow(name, kind, _plain(summary), _plain(reasons), examples.get("Wrong", ""), examples.get("Right", ""))
 
 
-def _row(table: NameTable, name: str, without: tuple[str, ...]) -> Row:
+def _row(table: NameTable, name: str) -> Row:
     try:
-        target = table.load(name)
+        target: Any = table.load(name) if table is wrappers else find_runner(name, f'backend "{name}"')
         owner = table.entry(name).owner
-    except SpecError as error:  # an extra that is not installed, or a name that two packages claim
+    except (SpecError, PlanError) as error:  # an extra that is not installed, or a name that two packages claim
         return Row(name, "", str(error), (), {}, "", any_name=True, any_position=True)
-    help_of = argument_help(target)
     if table is backends:
-        signature, help_of = signature_of(target), {**argument_help(Backend), **help_of}
+        help_of = argument_help(target.Options, "Attributes") | argument_help(RestartOptions, "Attributes")
+        signature = signature_of(target)
     else:
+        help_of = argument_help(target)
         signature = Signature.of(target, skip=0 if isinstance(target, Preset) else 1)
     return Row(
         name,
         _where(target),
         _plain(summary(target)),
-        tuple(p for p in signature.parameters if p.name not in without),
+        signature.parameters,
         help_of,
         owner,
         _wrappers(target, signature),
@@ -315,6 +314,22 @@ def _where(target: Callable[..., Any]) -> str:
     if issubclass(target, VecEnvWrapper):
         return "parent"
     return "worker" if issubclass(target, gymnasium.Wrapper) else ""
+
+
+def summary(target: Any) -> str:
+    """The first line of a docstring, or ``""``."""
+    lines = (inspect.getdoc(target) or "").strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def details(target: Any) -> str:
+    """The text of a docstring between its first line and its sections and examples, or ``""``; a line per paragraph.
+
+    Lists, tables and blocks are left as they are.
+    """
+    body = (inspect.getdoc(target) or "").partition("\n")[2]
+    prose = re.split(r"^(?:[A-Z][\w' ]*:$|>>> )", body, maxsplit=1, flags=re.MULTILINE)[0].strip()
+    return "\n\n".join(text if text[:1] in "-| " else " ".join(text.split()) for text in prose.split("\n\n"))
 
 
 def argument_help(target: Any, title: str = "Args") -> dict[str, str]:

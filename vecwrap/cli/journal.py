@@ -3,21 +3,26 @@
 import contextlib
 import io
 import json
+import platform
+import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
+import vecwrap
 from vecwrap.cli.output import Terminal
 from vecwrap.env import saving as checkpoint
 from vecwrap.env.saving import write_whole
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import SpecError
+from vecwrap.errors import SpecError, paths_looked_at
+from vecwrap.pipeline.environments import engine_of
 from vecwrap.pipeline.plan import Plan
-from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, STATISTICS, portable, refuse_taken, versions
+from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, STATISTICS, moved
 from vecwrap.tools.rollout import Tally
 from vecwrap.wrappers.recording.run_files import GrowingFile, csv_line
 
@@ -45,7 +50,7 @@ class Journal:
             "ended": None,
             "end": None,
         }
-        text = portable(pipeline, folder).to_yaml()
+        text = moved(pipeline, folder, Path()).to_yaml()  # so that the folder can be moved
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._log = GrowingFile(folder / LOG, new=True)  # if two runs start at once, one is refused
@@ -133,3 +138,34 @@ class Journal:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@paths_looked_at(SpecError)
+def refuse_taken(folder: Path, remedy: str = "Give another folder, or delete this one.") -> None:
+    """Refuse a folder that already holds a run: its files would be mixed with, or moved aside by, those of the next."""
+    files = [name for name in (PIPELINE, FACTS, PROGRESS, LOG, STATISTICS) if (folder / name).exists()]
+    if files:
+        raise SpecError(
+            f"{folder}: there is a run already ({', '.join(files)}), and it stays as it is. {remedy} To go on with "
+            f"its statistics: vecwrap load {shlex.quote(str(folder))} --steps 20000 --out ANOTHER."
+        )
+
+
+def versions(planned: Plan) -> dict[str, str]:
+    """Return the versions of everything that a pipeline's stream comes from: Python and installed distributions."""
+    targets: list[Any] = [wrapper.target for wrapper in planned.wrappers] + list(planned.environment.factories)
+    for part in planned.environment.each:
+        if part.env_spec is not None:
+            targets += [part.env_spec.entry_point, engine_of(part.env_spec.entry_point)]
+    modules = {"gymnasium", "numpy", "cv2", *map(_top_module, targets)} - {"vecwrap"}
+    owners = metadata.packages_distributions()
+    names = sorted({name for module in modules for name in owners.get(module, ())})
+    found = {name: metadata.version(name) for name in names}
+    return {"python": platform.python_version(), "vecwrap": vecwrap.__version__, **found}
+
+
+def _top_module(target: Any) -> str:
+    while hasattr(target, "func"):  # a partial
+        target = target.func
+    name = target if isinstance(target, str) else getattr(target, "__module__", "")
+    return str(name).partition(":")[0].partition(".")[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.pipeline.changes import with_argument
-from vecwrap.pipeline.environments import creator_of, find_environment
+from vecwrap.pipeline.environments import find_environment
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_file, names_file, read_yaml
 from vecwrap.pipeline.places import Place, Source, fail_where
@@ -17,6 +17,7 @@ from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, overridden
 from vecwrap.pipeline.values import scalar, shown
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import plan_wrappers
+from vecwrap.sources.factories import creator_of
 
 
 def read_pipeline(

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vecwrap.cli.inspect import show_findings
-from vecwrap.cli.journal import Journal
+from vecwrap.cli.journal import Journal, refuse_taken
 from vecwrap.cli.output import name_table, print_json
 from vecwrap.cli.pipelines import read_settings, refuse_imported, with_images, with_monitor, with_videos
 from vecwrap.env.saving import read_state, write_whole
@@ -29,7 +29,7 @@ from vecwrap.pipeline.build import build_plan, rebuild
 from vecwrap.pipeline.check import check
 from vecwrap.pipeline.places import Place
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, Run, read_run, refuse_taken
+from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, Run, read_run
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.tools.evaluate import Quota
 from vecwrap.tools.player import Player

@@ -6,13 +6,18 @@ the arguments within text such as ``framestack:4``.
 
 import contextlib
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Union, get_args, get_origin
+
+import msgspec
+import numpy as np
 
 from vecwrap.cli.inspect import Row, argument_help, backend_rows, wrapper_rows
 from vecwrap.errors import SpecError
-from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, json_type
+from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import plain
 from vecwrap.pipeline.words import POSITIONAL
@@ -222,3 +227,60 @@ def _or_null(schema: Json) -> Json:
     if not schema or {"type": "null"} in schema.get("anyOf", [schema]):
         return schema
     return {"anyOf": [schema, {"type": "null"}]}
+
+
+# -- types as JSON schemas --------------------------------------------------------------------------------------------
+
+
+def json_type(annotation: Any) -> dict[str, Any]:
+    """Return the JSON schema of what ``checked`` accepts from a file for a type; ``{}`` if that is anything."""
+    if isinstance(annotation, str) or annotation is Any:
+        return {}
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return _any_of([json_type(member) for member in get_args(annotation)])
+    if origin is Literal:
+        return {"enum": list(get_args(annotation))}
+    try:
+        schema = msgspec.json.schema(annotation, schema_hook=_json_type_of_class)
+    except TypeError:
+        return dict(_NOTHING) if (origin or annotation) is Callable else {}
+    return _without_references(schema)
+
+
+_NOTHING: dict[str, Any] = {"not": {}}  # matches nothing in a file
+
+
+def _any_of(members: list[dict[str, Any]]) -> dict[str, Any]:
+    if {} in members:
+        return {}
+    told = [member for index, member in enumerate(members) if member != _NOTHING and member not in members[:index]]
+    return told[0] if len(told) == 1 else {"anyOf": told} if told else dict(_NOTHING)
+
+
+def _json_type_of_class(wanted: Any) -> dict[str, Any]:
+    wanted = get_origin(wanted) or wanted
+    if wanted is object:
+        return {}
+    if issubclass(wanted, os.PathLike) or wanted is os.PathLike:
+        return {"type": "string"}
+    if issubclass(wanted, np.number):
+        return {"type": "integer" if issubclass(wanted, np.integer) else "number"}
+    return dict(_NOTHING)
+
+
+def _without_references(schema: dict[str, Any]) -> dict[str, Any]:
+    """Replace references by what they refer to, or by ``{}`` if that contains references itself."""
+    definitions = schema.pop("$defs", {})
+
+    def resolved(part: Any) -> Any:
+        if isinstance(part, list):
+            return [resolved(inner) for inner in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" not in part:
+            return {key: resolved(inner) for key, inner in part.items()}
+        found = definitions[part["$ref"].rpartition("/")[2]]
+        return {} if "$ref" in repr(found) else {key: inner for key, inner in found.items() if key != "title"}
+
+    return dict(resolved(schema))

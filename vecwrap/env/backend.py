@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, Literal, final
+from typing import Any, final
 
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.env.core import Core
 from vecwrap.env.face import Face
+from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.interrupts import at_exit
@@ -33,13 +33,7 @@ class Backend(VecEnv):
         start_index: added to the index of each sub-environment in seeds (for parts of a larger vector).
         seed: used by the first reset if it is given none.
         debug: check each action and observation against its space.
-        on_failure: ``"raise"``, or ``"restart"``: a sub-environment that raises is recreated, as are all those of a
-            worker that dies or hangs; the episodes lost with them end truncated.
-        max_restarts: how often a sub-environment may be recreated within ``restart_window``, and in a row without a
-            step in between; None for no limit. The next failure is raised.
-        restart_window: seconds; None counts over the whole run.
-        restart_backoff: delay in seconds before recreating a sub-environment that failed again without completing a
-            step.
+        restarts: options of ``vecwrap.env.options.RestartOptions``, such as ``on_failure="restart"``.
 
     Raises:
         PlanError: no sub-environments, an impossible ``batch_size``, or restart options that do not fit.
@@ -81,22 +75,14 @@ class Backend(VecEnv):
         start_index: int = 0,
         seed: int | None = None,
         debug: bool = False,
-        on_failure: Literal["raise", "restart"] = "raise",
-        max_restarts: int | None = 10,
-        restart_window: float | None = 60.0,
-        restart_backoff: float = 1.0,
+        **restarts: Any,
     ) -> None:
         core = Core(
             runner,
             factories,
             Autoreset.parse(autoreset),
             settings={"copy": copy, "batch_size": batch_size, "debug": debug},
-            restarts={
-                "on_failure": on_failure,
-                "max_restarts": max_restarts,
-                "restart_window": restart_window,
-                "restart_backoff": restart_backoff,
-            },
+            restarts=RestartOptions(**restarts),
             seed=seed,
             start_index=start_index,
         )
@@ -119,8 +105,8 @@ class Backend(VecEnv):
         >>> from vecwrap.backends.subprocess import Subprocess
         >>> Backend.of(Subprocess, [lambda: gymnasium.make("CartPole-v1")] * 2, workers=1, autoreset="disabled").close()
         """
-        own = options_of(runner, options)
-        return cls(runner(**own), factories, **{name: value for name, value in options.items() if name not in own})
+        own = {name: options.pop(name) for name in option_names(runner.Options) if name in options}
+        return cls(runner(**own), factories, **options)
 
     @property
     def runner(self) -> Runner:
@@ -163,9 +149,3 @@ class Backend(VecEnv):
     def np_random_seed(self) -> Any:
         """A tuple of the sub-environments' seeds."""
         return self.get_attr("np_random_seed")
-
-
-def options_of(runner: type[Runner], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the options that are a runner's own."""
-    names = inspect.signature(runner).parameters
-    return {name: value for name, value in given.items() if name in names}

@@ -17,7 +17,8 @@ import numpy as np
 from vecwrap.env.books import Books
 from vecwrap.env.calls import Calls
 from vecwrap.env.face import Pending
-from vecwrap.env.restarts import Health, Recovery, Restarts, check_policy
+from vecwrap.env.options import RestartOptions
+from vecwrap.env.restarts import Health, Recovery, Restarts
 from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.env.runner import Runner
 from vecwrap.errors import ArgumentError, BackendError, CheckpointError, PlanError, ResetNeededError, SubEnvError
@@ -38,7 +39,7 @@ class Core:
         runner: where the sub-environments run.
         factories: one for each sub-environment.
         settings: ``copy``, ``batch_size``, ``debug`` as the backend's.
-        restarts: ``on_failure``, ``max_restarts``, ``restart_window``, ``restart_backoff`` as the backend's.
+        restarts: what becomes of one that fails.
     """
 
     is_open: bool = False  # whether something must still be stopped, including after an interrupted `close`
@@ -50,11 +51,10 @@ class Core:
         autoreset: Autoreset,
         *,
         settings: Mapping[str, Any],
-        restarts: Mapping[str, Any],
+        restarts: RestartOptions,
         seed: int | None,
         start_index: int,
     ) -> None:
-        check_policy(restarts)
         num_envs, batch_size = len(factories), settings["batch_size"]
         if not factories:
             raise PlanError("n: expected at least one sub-environment, got 0 factories")
@@ -63,12 +63,12 @@ class Core:
         recovery, rows, engines = None, together(factories), of_engines(factories)
         if rows > 1 and batch_size is not None:
             raise PlanError(f"batch_size: the {rows} rows of an engine step and arrive together; leave it out")
-        if engines and restarts["on_failure"] == "restart":
+        if engines and restarts.restart:
             raise PlanError("on_failure: an engine is not made anew; leave it out")
-        if restarts["on_failure"] == "restart":
+        if restarts.restart:
             if type(runner).recreate is Runner.recreate:
                 raise PlanError(f'on_failure: {runner.name} cannot recreate sub-environments; expected "raise"')
-            limits = (restarts[name] for name in ("max_restarts", "restart_window", "restart_backoff"))
+            limits = restarts.max_restarts, restarts.restart_window, restarts.restart_backoff
             recovery = Recovery(num_envs, autoreset, Restarts(num_envs, *limits))
         self.num_envs = num_envs
         self.autoreset = autoreset

@@ -211,11 +211,3 @@ def load_cv2(wrapper: str) -> Any:
         else:
             remedy = "pip install opencv-python (on a machine without a display: opencv-python-headless)"
         raise PlanError(f"{wrapper} changes images with OpenCV, but `import cv2` failed ({error}): {remedy}") from error
-
-
-def no_frames(name: str, got: str) -> str:
-    """Return the message that one window cannot show these environments."""
-    return (
-        f"expected {name} to render rgb_array, for one window shows the frames of all; got {got}. A window of its own "
-        'for each sub-environment, where it can open one: env_kwargs={"render_mode": "human"}'
-    )

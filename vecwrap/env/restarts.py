@@ -17,13 +17,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.rows.batch import Batch, empty_like, row, scatter, take
 from vecwrap.rows.infos import make_room, own_copy
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, IntArray, StepResult
@@ -83,23 +82,6 @@ def _lost(restarts: int, episodes: int) -> str:
 
 def _number_of(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def check_policy(options: Mapping[str, Any]) -> None:
-    """Raise PlanError for restart options that make no sense."""
-    on_failure, most = options.get("on_failure", "raise"), options.get("max_restarts")
-    window, backoff = options.get("restart_window"), options.get("restart_backoff", 0.0)
-    if on_failure not in ("raise", "restart"):
-        near = did_you_mean(str(on_failure), ("raise", "restart"))
-        raise PlanError(f"on_failure: expected raise or restart, got {on_failure!r}.{near}")
-    if most is not None and most < 1:
-        raise PlanError(
-            f'max_restarts: expected at least 1, or null for no limit, got {most}; on_failure="raise" never restarts'
-        )
-    if window is not None and not window > 0:
-        raise PlanError(f"restart_window: expected seconds above 0, or null for the whole run, got {window}")
-    if not 0 <= backoff < float("inf"):
-        raise PlanError(f"restart_backoff: expected seconds from 0, got {backoff}")
 
 
 class Restarts:

@@ -7,11 +7,12 @@ renders a sub-environment. docs/adding-a-backend.md writes a runner from nothing
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar
 
 from vecwrap.env.books import Books
-from vecwrap.env.restarts import WorkerHealth, check_policy
+from vecwrap.env.options import Options
+from vecwrap.env.restarts import WorkerHealth
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.sources.description import Description
@@ -24,16 +25,18 @@ __all__ = ["Runner"]
 class Runner(ABC):
     """Where sub-environments run; ``vecwrap.env.backend.Backend`` has one, and its books.
 
-    The parameters of ``__init__`` are the backend's options in pipelines, beside those that every backend has. Nothing
-    is started before ``start``.
+    ``Options`` has the options of its own, which pipelines give beside those of ``RestartOptions``, which every backend
+    has. Nothing is started before ``start``.
 
     Attributes:
         name: the backend's name.
+        options: what was given of ``Options``, with the defaults of the rest.
         workers: how many worker processes or threads there are; 0 if everything runs in the caller's own thread.
         books: which rows are pending, and where they are written (``books.slots``).
     """
 
     name: ClassVar[str] = "runner"
+    Options: ClassVar[type[Options]] = Options
     has_line: bool = False  # whether it has `step_whole`
     engine: str = ""  # the name of an engine whose sub-environments cannot be reached one by one
     of_its_process: ClassVar[str] = ""  # why only the process that built it may use it, if a fork may not
@@ -41,10 +44,8 @@ class Runner(ABC):
     workers: int = 0
     books: Books
 
-    @staticmethod
-    def check_options(options: Mapping[str, Any]) -> None:
-        """Raise PlanError for given options that make no sense, before anything is started; their types fit."""
-        check_policy(options)
+    def __init__(self, **options: Any) -> None:
+        self.options = self.Options(**options)
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 

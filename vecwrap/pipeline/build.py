@@ -97,9 +97,10 @@ def build(
             waiting. None: yes with shmem, if nothing requests isolation (``workers``, ``on_failure``, a time limit,
             ``batch_size``) and the environment and its inner wrappers are Gymnasium's, ale-py's or vecwrap's. An
             environment that crashes or hangs there takes this process down with it.
-        on_failure: ``"restart"``: a sub-environment that raises is recreated, as are those of a worker that dies or
-            hangs; the episodes lost with them end truncated (docs/reliability.md).
-        max_restarts: how often each may be recreated within ``restart_window``; None: no limit.
+        on_failure: ``"raise"``, or ``"restart"``: a sub-environment that raises is recreated, as are those of a worker
+            that dies or hangs; the episodes lost with them end truncated (docs/reliability.md).
+        max_restarts: how often each may be recreated within ``restart_window``, and in a row without a step in between;
+            None: no limit. The next failure is raised.
         restart_window: seconds; None: the whole run.
         restart_backoff: delay in seconds before recreating one that failed again without completing a step.
         step_timeout: seconds a worker may take for its share of a step before it is killed; None: no limit.
@@ -144,7 +145,9 @@ def build(
         mistakes = Mistakes()
         for key in unknown:
             with mistakes:
-                _refuse_unknown_argument(key, ["env", *given, "stats"])
+                if key in KEYS:
+                    fail_where(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
+                refuse_unknown(key, ["env", *given, "stats"], Source(otherwise=Place("build")))
         mistakes.raise_all()
         spec = read(env)
         if isinstance(spec.env, tuple):
@@ -215,13 +218,6 @@ def _warn_of_one_variable(makers: Sequence[Any]) -> None:
                 "functools.partial(make, i); if not, pass one callable and n",
                 stacklevel=3,
             )
-
-
-def _refuse_unknown_argument(key: str, known: Sequence[str]) -> None:
-    """Refuse an argument with the error that a pipeline file would give."""
-    if key in KEYS:
-        fail_where(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
-    refuse_unknown(key, known, Source(otherwise=Place("build")))
 
 
 def rebuild(run: Run, pipeline: PipelineSpec, stats: VecEnv | str | Path | None = None) -> VecEnv:

@@ -26,7 +26,6 @@ from vecwrap.pipeline.values import (
     as_data,
     canonical,
     copied,
-    import_path,
     is_scalar,
     merged,
     plain,
@@ -35,6 +34,7 @@ from vecwrap.pipeline.values import (
 from vecwrap.pipeline.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, WrapperSpec, read_arguments, read_wrappers
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.description import of_several_agents
+from vecwrap.sources.import_paths import import_path
 from vecwrap.wrappers.presets import Preset
 
 EnvTarget: TypeAlias = str | EnvSpec | Callable[..., Any] | tuple[str | EnvSpec | Callable[..., Any], ...]
@@ -79,15 +79,6 @@ def other_word(name: str) -> str:
 # -- scalars ----------------------------------------------------------------------------------------------------------
 
 
-def _made_by(given: Any) -> str:
-    """What to give instead of an existing environment, or of an id among callables."""
-    if isinstance(given, gymnasium.vector.VectorEnv):
-        return ". vecwrap.wrap puts wrappers around a vector environment"
-    if isinstance(given, gymnasium.Env):
-        return ". Each sub-environment is created anew, so pass a callable that makes one: lambda: gymnasium.make(...)"
-    return f". {remedy}" if (remedy := of_several_agents(given)) else ""
-
-
 def _read_env(env: Any, source: Source) -> EnvTarget:
     if isinstance(env, str) or not isinstance(env, Sequence):
         return _read_one_env(env, source)
@@ -100,11 +91,15 @@ def _read_one_env(env: Any, source: Source) -> str | EnvSpec | Callable[..., Any
         return env.strip() or fail(source, "expected an environment id, got an empty text")
     if isinstance(env, EnvSpec):
         return env.id if canonical(registered.get(env.id)) == canonical(env) else env
-    if not callable(env):
-        got = f"expected an environment id or a callable that makes one environment, got {shown(env)}"
-        fail(source, got + _made_by(env))
-    path = import_path(env)
-    return env if path is None else path
+    if callable(env):
+        return import_path(env) or env
+    remedy = of_several_agents(env)
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        remedy = "vecwrap.wrap puts wrappers around a vector environment"
+    elif isinstance(env, gymnasium.Env):
+        remedy = "Each sub-environment is created anew, so pass a callable that makes one: lambda: gymnasium.make(...)"
+    got = f"expected an environment id or a callable that makes one environment, got {shown(env)}"
+    return fail(source, f"{got}. {remedy}" if remedy else got)
 
 
 def _write_env(env: EnvTarget) -> str | list[str]:
@@ -183,36 +178,21 @@ def _change_env_kwargs(old: Any, changes: Mapping[Any, Any], source: Source) -> 
     return tuple(each)
 
 
-def _write_env_kwargs(value: Any) -> Any:
-    return None if value is None else plain(value, "env_kwargs")
-
-
 def _change_backend(old: Any, changes: Mapping[Any, Any], source: Source) -> BackendSpec:
     """Options change those of the backend; a name comes with its own, and discards the old ones."""
-    changes = merged(None, dict(changes))
+    parsed = BackendSpec.parse(merged(None, dict(changes)), source)
     if "name" in changes or not isinstance(old, BackendSpec):
-        return BackendSpec.parse(changes, source)
-    parsed = BackendSpec.parse(changes, source)
+        return parsed
     return BackendSpec(old.target, merged(old.options, parsed.options))
-
-
-def _change_wrappers(old: Any, changes: Mapping[Any, Any], source: Source) -> tuple[WrapperSpec, ...]:
-    return change_wrappers(old or (), changes, source)
-
-
-def _write_wrappers(wrappers: Sequence[WrapperSpec]) -> list[Any]:
-    return [wrapper.to_data() for wrapper in wrappers]
 
 
 # -- the section eval -------------------------------------------------------------------------------------------------
 
 
 def _read_eval(value: Any, source: Source) -> Settings:
-    if value is None:
-        return Settings()
-    if not isinstance(value, Mapping):
+    if value is not None and not isinstance(value, Mapping):
         fail(source, f"expected a mapping of what differs in an evaluation, got {shown(value)}")
-    return _change_eval(Settings(), value, source)
+    return _change_eval(None, value or {}, source)
 
 
 def _change_eval(old: Any, changes: Mapping[Any, Any], source: Source) -> Settings:
@@ -223,10 +203,6 @@ def _change_eval(old: Any, changes: Mapping[Any, Any], source: Source) -> Settin
             section[key] = over(EVAL_KEYS[key], section.get(key), value, source.at(key))
     mistakes.raise_all()
     return Settings(section)
-
-
-def _write_eval(section: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: EVAL_KEYS[key].write(value) for key, value in section.items()}
 
 
 def _waiting(key: Key, whole: str = "") -> Key:
@@ -246,11 +222,6 @@ def _waiting(key: Key, whole: str = "") -> Key:
     return Key(read, change, lambda value: plain(value, "eval") if isinstance(value, Mapping) else key.write(value))
 
 
-def _read_wrappers_of_eval(value: Any, source: Source) -> Any:
-    """An empty list means no wrappers at all; null means not given."""
-    return Settings() if value is None else read_wrappers(value, source)
-
-
 _PLAIN_KEYS = {
     "env": Key(_read_env, write=_write_env),
     "n": Key(_of(int, "int")),
@@ -268,15 +239,24 @@ _PLAIN_KEYS = {
 KEYS: dict[str, Key] = {
     **_PLAIN_KEYS,
     "backend": Key(BackendSpec.parse, _change_backend, BackendSpec.to_data),
-    "env_kwargs": Key(_read_env_kwargs, _change_env_kwargs, _write_env_kwargs),
-    "wrappers": Key(read_wrappers, _change_wrappers, _write_wrappers),
-    "eval": Key(_read_eval, _change_eval, _write_eval),
+    "env_kwargs": Key(_read_env_kwargs, _change_env_kwargs, lambda value: plain(value, "env_kwargs")),
+    "wrappers": Key(
+        read_wrappers,
+        lambda old, changes, source: change_wrappers(old or (), changes, source),
+        lambda wrappers: [wrapper.to_data() for wrapper in wrappers],
+    ),
+    "eval": Key(_read_eval, _change_eval, lambda section: {key: EVAL_KEYS[key].write(section[key]) for key in section}),
 }
 EVAL_KEYS: dict[str, Key] = {
     **_PLAIN_KEYS,
     "backend": _waiting(KEYS["backend"], whole="name"),
-    "env_kwargs": Key(_or_none(_read_env_kwargs), _change_env_kwargs, _write_env_kwargs),
-    "wrappers": _waiting(Key(_read_wrappers_of_eval, _change_wrappers, _write_wrappers)),
+    "env_kwargs": dataclasses.replace(KEYS["env_kwargs"], read=_or_none(_read_env_kwargs)),
+    # an empty list means no wrappers at all, null means not given
+    "wrappers": _waiting(
+        dataclasses.replace(
+            KEYS["wrappers"], read=lambda value, source: Settings() if value is None else read_wrappers(value, source)
+        )
+    ),
 }
 _OTHER_WORDS = {
     **dict.fromkeys(

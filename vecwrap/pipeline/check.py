@@ -13,9 +13,10 @@ import gymnasium
 from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
+from vecwrap.pipeline.backends import plan_backend
 from vecwrap.pipeline.build import read
 from vecwrap.pipeline.evaluation import in_mode
-from vecwrap.pipeline.plan import Plan, plan, plan_around, plan_backend
+from vecwrap.pipeline.plan import Plan, plan, plan_around
 from vecwrap.pipeline.rules import RULES, Fault, Severity
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.words import WrapperSpec
@@ -40,30 +41,6 @@ REFUSALS = {
     One sub-environment is made to inspect its spaces, in the place where the backend would make it. Exceptions of its
     constructor are reported here; rules that need no spaces still apply.
     """,
-}
-
-# What ``vecwrap check --twice`` and ``vecwrap.testing.play_twice`` find, with their severities.
-OF_STREAMS: dict[str, tuple[Severity, str]] = {
-    "stream_differs": (
-        "error",
-        """Two runs with one seed and the same actions that differ in an observation, a reward or a flag.
-
-    Found by ``--twice``, which plays the pipeline four times: in this process; after a second reset of the same
-    environment; with a second environment in this process; and in worker processes, which are fresh interpreters. The
-    first difference is reported, with the runs that have it, and the wrapper without which all runs agree. Which runs
-    differ says where to look: a difference after the second reset alone is state that the reset leaves as it was; one
-    in worker processes alone is often the order of a set, or state that sub-environments in one process share.
-    """,
-    ),
-    "info_differs": (
-        "warning",
-        """Two runs with one seed and the same actions that differ in an info.
-
-    Found by ``--twice``. Only a policy that reads the info can learn something else from it. A time that the
-    environment measures is such an info, and the finding can be ignored; the time in a ``monitor``'s own info is not
-    compared.
-    """,
-    ),
 }
 
 
@@ -152,11 +129,13 @@ def check(
     wrappers[1] "framestack": warning zero_padding: each episode's first stacks are padded with zeros, which are
     values like any other in observations (4,) float32. Use padding=first.
     """
-    refuse_unknown(ignore)
+    refuse_unknown(ignore, [*REFUSALS, *RULES])
     engine = None
     try:
         if isinstance(pipeline, VecEnv):
-            pipeline = _pipeline_of(pipeline)
+            if pipeline.pipeline is None:
+                raise SpecError(f"expected an environment built from a pipeline, got {pipeline!r}, assembled by hand.")
+            pipeline = pipeline.pipeline
         elif isinstance(pipeline, gymnasium.vector.VectorEnv):
             engine, pipeline = pipeline, PipelineSpec(type(pipeline), n=pipeline.num_envs)
         spec = in_mode(read(pipeline), mode, settings)
@@ -166,11 +145,10 @@ def check(
     return tuple(finding for finding in sorted(findings, key=_order) if finding.id not in ignore)
 
 
-def refuse_unknown(ignore: Collection[str]) -> None:
+def refuse_unknown(ignore: Collection[str], ids: Collection[str]) -> None:
     """Raise SpecError for an id that no finding can have, and for one instead of a list."""
     if isinstance(ignore, str):
         raise SpecError(f'ignore: expected a list of findings, got "{ignore}"; write ["{ignore}"]')
-    ids = [*REFUSALS, *OF_STREAMS, *RULES]
     for name in ignore:
         if name not in ids:
             raise SpecError(f'ignore: there is no finding "{name}".{did_you_mean(name, ids)}')
@@ -199,13 +177,6 @@ def _refused_wrappers(words: Iterable[WrapperSpec], file: str) -> tuple[list[Wra
         except (SpecError, PlanError) as error:
             findings += [_refusal("refused", each, file, [word]) for each in error.mistakes or (error,)]
     return good, findings
-
-
-def _pipeline_of(env: VecEnv) -> PipelineSpec:
-    if env.pipeline is None:
-        raise SpecError(f"expected an environment that was built from a pipeline, got {env!r}, assembled by hand.")
-    pipeline: PipelineSpec = env.pipeline
-    return pipeline
 
 
 def _findings(spec: PipelineSpec, engine: Any, strict: bool) -> Sequence[Finding]:

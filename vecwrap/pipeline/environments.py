@@ -17,15 +17,21 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_creator, parse_env_id, registry
+from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env_id, registry
 
-from vecwrap.env.picture import no_frames
-from vecwrap.errors import PlanError, SpecError, VecwrapError, cause_of, did_you_mean, is_installed, text_of
+from vecwrap.errors import PlanError, SpecError, did_you_mean, is_installed
 from vecwrap.pipeline.packages import how_to_install, where_it_is
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
-from vecwrap.pipeline.values import Settings, callable_name, copied, names_of, own_arguments, shown
+from vecwrap.pipeline.values import callable_name, copied, names_of, shown
 from vecwrap.sources.description import of_several_agents
+from vecwrap.sources.factories import (
+    MakeByCalling,
+    MakeEngine,
+    MakeEnvironment,
+    creator_of,
+    refuse_render_mode,
+)
 from vecwrap.sources.import_paths import imported
 
 Env = gymnasium.Env[Any, Any]
@@ -43,124 +49,6 @@ _NEEDS_TO_DRAW = {
     "gymnasium.envs.toy_text.": ("pygame", 'pip install "gymnasium[toy-text]"'),
 }
 _ATARI = re.compile(r"ALE/.+|\w+(NoFrameskip|Deterministic|-ram)\S*-v\d+")
-
-
-@dataclass(frozen=True)
-class MakeEnvironment:
-    """A factory for a registered environment."""
-
-    env_spec: EnvSpec  # its registration, by value
-    kwargs: Mapping[str, Any]  # the arguments to make it with
-    where: str = ""  # the place of its render mode, for errors; ``""``: any mode may be tried
-    for_window: bool = False  # whether its frames are for the one window that shows all
-
-    def __call__(self) -> Env:
-        """Make one."""
-        if str(self.env_spec.entry_point).startswith("ale_py"):
-            import ale_py
-
-            ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner in the user's output
-        creator = creator_of(self.env_spec.entry_point)
-        _refuse_render_mode(creator, self.kwargs, str(self), self.where, for_window=self.for_window)
-        # The passive checker would look at each sub-environment's first steps; build(debug=True) looks at all of them.
-        return gymnasium.make(self.env_spec, **{"disable_env_checker": True, **own_arguments(dict(self.kwargs))})
-
-    def __str__(self) -> str:
-        return self.env_spec.id
-
-
-@dataclasses.dataclass(frozen=True)
-class MakeByCalling:
-    """A callable with arguments; each environment gets its own copies, so none sees another's changes.
-
-    Not a ``functools.partial``: that would merge with one of the user's, whose arguments are passed on as they are.
-    """
-
-    func: Callable[..., Any]
-    keywords: Mapping[str, Any]
-    args: tuple[()] = ()
-
-    def __call__(self) -> Any:
-        """Make one."""
-        return self.func(**own_arguments(dict(self.keywords)))
-
-
-def _refuse_render_mode(
-    creator: Any, kwargs: Mapping[str, Any], name: str, where: str, *, for_window: bool = False
-) -> None:
-    """Refuse a mode that an environment's class does not declare; a class that declares none may have any.
-
-    Gymnasium only warns. It makes lists and windows from frames by itself.
-    """
-    mode, metadata = kwargs.get("render_mode"), getattr(creator, "metadata", None)
-    modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
-    if not where or mode is None or not modes or str(mode).removesuffix("_list") in modes:
-        return
-    if mode == "human" and {"rgb_array", "rgb_array_list"}.intersection(modes):
-        return
-    if for_window:
-        raise PlanError(f"{where}: {no_frames(name, f'render_modes {list(modes)} in its metadata')}")
-    near = did_you_mean(str(mode), modes)
-    raise PlanError(f"{where}: expected one that {name} has ({', '.join(modes)}), got {shown(mode)}.{near}")
-
-
-@dataclass(frozen=True)
-class MakeEngine:
-    """A factory for the vector class that is registered with an environment."""
-
-    env_spec: EnvSpec  # the registration, by value
-    kwargs: Mapping[str, Any]
-    num_envs: int
-
-    def __call__(self) -> Any:
-        """Make one."""
-        if str(self.env_spec.vector_entry_point).startswith("ale_py"):
-            import ale_py
-
-            ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-        return gymnasium.make_vec(
-            self.env_spec, self.num_envs, vectorization_mode="vector_entry_point", **own_arguments(dict(self.kwargs))
-        )
-
-    def __str__(self) -> str:
-        return self.env_spec.id
-
-
-@dataclass(frozen=True)
-class WrapSubEnv:
-    """A sub-environment wrapper with its arguments: takes an environment, returns the wrapped one."""
-
-    target: Callable[..., Any]
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=Settings)
-    where: str = ""
-
-    def __call__(self, env: Env) -> Any:
-        """Wrap it."""
-        try:
-            args, kwargs = own_arguments((self.args, dict(self.kwargs)))
-            wrapped = self.target(env, *args, **kwargs)
-        except (Exception, SystemExit) as error:
-            if not self.where:
-                raise
-            raise refusal(self.where, error) from cause_of(error)
-        if not isinstance(wrapped, gymnasium.Env):
-            raise PlanError(
-                f"{self.where or self}: expected a gymnasium.Env from it, got {type(wrapped).__name__}. (A callable "
-                "that wraps the whole vector says so: def wrap(env: vecwrap.VecEnv).)"
-            )
-        return wrapped
-
-    def __repr__(self) -> str:
-        return shown(self.target)
-
-
-def refusal(where: str, error: BaseException) -> PlanError:
-    """Return what a wrapper raised as a PlanError with its place; the wrapper's name is not repeated."""
-    if isinstance(error, VecwrapError):
-        name = where.rpartition('"')[0].rpartition('"')[2]
-        return PlanError(f"{where}: {str(error).removeprefix(f'{name}: ')}")
-    return PlanError(f"{where}: raised {type(error).__name__}: {text_of(error)}".removesuffix(": "))
 
 
 @dataclass(frozen=True)
@@ -293,13 +181,8 @@ def _find_one(
     found = _find(target, source) if isinstance(target, str) else target
     if isinstance(found, EnvSpec):
         return _registered(target, MakeEnvironment(found, kwargs, where, for_window), source)
-    _refuse_render_mode(found, kwargs, callable_name(found), where, for_window=for_window)
+    refuse_render_mode(found, kwargs, callable_name(found), where, for_window=for_window)
     return Environment(target, (_with_kwargs(found, kwargs, source, kwargs_source, given),))
-
-
-def creator_of(entry_point: Any) -> Any:
-    """Return what makes an environment: an entry point, imported if it is a path."""
-    return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
 
 def engine_of(entry_point: Any) -> str | None:

@@ -9,190 +9,25 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-import gymnasium
-from gymnasium import spaces
-
-from vecwrap.env.backend import Backend
-from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError
-from vecwrap.pipeline.environments import WrapSubEnv
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import as_data, is_scalar, shown
 from vecwrap.pipeline.wrappers import PlannedWrapper
-from vecwrap.rows.step_result import Frames, IntArray
-from vecwrap.sources.declares import declared_by
 from vecwrap.sources.description import (
-    Description,
     bytes_of,
     bytes_text,
-    joint_space,
     short_text,
     space_data,
     space_text,
 )
-from vecwrap.sources.failure import Failure
-from vecwrap.sources.sub_env import Factory, SubEnvFactory
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What comes out of the environment, or of a wrapper; of what a wrapper would have wrapped, if it refuses."""
-
-    observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]
-    render_mode: str | None = None
-    stacks: str = ""  # the name of what stacks observations in it
-    words: str = ""  # the wrapper's ``describe``
-    refusal: PlanError | None = None
-
-    @classmethod
-    def of(cls, env: Any, refusal: PlanError | None = None, *, own: bool = True) -> Stage:
-        """Inspect what has just been made or wrapped; ``own``: it is a wrapper, which may describe itself."""
-        single = "single_" if isinstance(env, gymnasium.vector.VectorEnv) else ""
-        wrapper = type(env) if own and refusal is None else object
-        return cls(
-            getattr(env, f"{single}observation_space", None),  # type: ignore[arg-type] # the backend refuses None
-            getattr(env, f"{single}action_space", None),  # type: ignore[arg-type]
-            getattr(env, "render_mode", None),
-            _stacks_already(env),
-            env.describe() if isinstance(env, declared_by(wrapper)) else "",
-            refusal,
-        )
-
-    @classmethod
-    def of_all(cls, stages: Sequence[Stage]) -> Stage:
-        """Join what comes out of several environments: a refusal if there is one, else the joint observation space."""
-        first = next((stage for stage in stages if stage.refusal is not None), stages[0])
-        spaces_ = [stage.observation_space for stage in stages]
-        if first.refusal is not None or all(space == spaces_[0] for space in spaces_[1:]):
-            return first
-        joint = joint_space(spaces_)
-        words = _JOINT if joint is not None else "observations differ between the sub-environments; those of the first"
-        return dataclasses.replace(
-            first, observation_space=spaces_[0] if joint is None else joint, words=first.words or words
-        )
-
-
-_JOINT = "bounds differ between the sub-environments: these contain them all"
-
-
-def _stacks_already(env: Any) -> str:
-    """The name of what stacks observations in an environment or engine, if that can be seen; else ``""``."""
-    while isinstance(env, (gymnasium.Wrapper, gymnasium.vector.VectorWrapper)):
-        if "FrameStack" in type(env).__name__:
-            return type(env).__name__
-        env = env.env
-    if isinstance(env, VecEnv):
-        env = next(iter(env.core.runner.engines()), env)
-    name, config = type(env).__name__, getattr(env, "config", None)  # EnvPool's
-    stacked = config.get("stack_num") if isinstance(config, Mapping) else getattr(env, "stack_num", None)
-    if name == "AtariVectorEnv":  # it does not expose its stack_num
-        stacked = env.single_observation_space.shape[0]
-    return f"{name} ({stacked})" if isinstance(stacked, int) and stacked > 1 else ""
-
-
-# -- in the sub-environment -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Probe:
-    """A factory whose environment has its ``stages``: of what ``make`` returns, and after each wrapper.
-
-    A wrapper that refuses is skipped, and the next is tried without it.
-    """
-
-    make: Callable[[], Any]
-    wrappers: tuple[WrapSubEnv, ...]
-
-    def __call__(self) -> gymnasium.Env[Any, Any]:
-        """Make it, and inspect it after each wrapper."""
-        stages: list[Stage] = []
-
-        def look(env: Any) -> Any:
-            stages.append(Stage.of(env, own=False))
-            return env
-
-        def tried(wrapper: WrapSubEnv) -> Callable[[Any], Any]:
-            def wrap(env: Any) -> Any:
-                try:
-                    wrapped = wrapper(env)
-                except PlanError as refusal:
-                    stages.append(Stage.of(env, refusal))
-                    return env
-                stages.append(Stage.of(wrapped))
-                return wrapped
-
-            return wrap
-
-        probed = _Probed(SubEnvFactory(self.make, (look, *map(tried, self.wrappers)))())
-        probed.stages = tuple(stages)
-        return probed
-
-
-class _Probed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    stages: tuple[Stage, ...] = ()
-
+from vecwrap.sources.stages import Stage
 
 # -- around the vector ------------------------------------------------------------------------------------------------
-
-
-class OneForAll(Runner):
-    """n rows, all answered for by one sub-environment, to try vector wrappers on. It cannot be stepped.
-
-    Its owner closes the backend of that sub-environment, or the engine.
-    """
-
-    name: ClassVar[str] = "probe"
-
-    def __init__(self, one: VecEnv) -> None:
-        backend: Any = one.unwrapped
-        self._one = backend
-        self.engine = self._one.runner.engine  # one that cannot send frames refuses
-
-    def start(self, factories: Sequence[Factory]) -> Description:
-        made: Description = self._one.core.description
-        return dataclasses.replace(made, metadata=dict(self._one.metadata))
-
-    def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        self._asked_for = list(env_ids)
-        ids = list(range(self._one.num_envs))  # an engine may answer for all or for none
-        self._one.runner.ask(method, ids, [arguments[0]] * len(ids))
-
-    def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
-        values, failures = self._one.runner.answers(deadline)
-        return {i: values[0] for i in self._asked_for if values}, failures
-
-    def stop(self, timeout: float, terminate: bool) -> None:
-        pass
-
-    def send(self, env_ids: IntArray) -> None:
-        raise AssertionError(_NO_STEPS)
-
-    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        raise AssertionError(_NO_STEPS)
-
-    def poll(self, deadline: float | None) -> None:
-        raise AssertionError(_NO_STEPS)
-
-    def frames(self, wanted: Sequence[Frames]) -> None:
-        raise AssertionError(_NO_STEPS)
-
-
-_NO_STEPS = "wrappers are tried on a probe, which is never stepped"
-
-
-def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any]) -> Backend:
-    """Return a backend of n rows for which one sub-environment, or an engine, answers."""
-    return Backend(OneForAll(one), [_made_already] * num_envs, **settings)
-
-
-def _made_already() -> gymnasium.Env[Any, Any]:
-    raise AssertionError("a probe makes no sub-environments")
 
 
 def outer_stages(env: VecEnv, wrappers: Sequence[PlannedWrapper], inside: Stage) -> tuple[Stage, ...]:

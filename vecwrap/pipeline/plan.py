@@ -9,31 +9,30 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from vecwrap.backends.dummy import Dummy, around
+from vecwrap.backends.one_for_all import one_for_all
 from vecwrap.backends.workers.asking import share_out
 from vecwrap.backends.workers.cores import usable_cores
-from vecwrap.backends.workers.launch import check_start_method
 from vecwrap.backends.workers.process import Processes
 from vecwrap.env.backend import Backend
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SpecError, SubEnvError, cause_of, did_you_mean
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.auto import choose, most_cost
+from vecwrap.pipeline.backends import plan_backend, step_cost, where_option
 from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, of_parts, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
-from vecwrap.pipeline.explain import Explanation, Line, Probe, Row, Shares, Stage, one_for_all, outer_stages
+from vecwrap.pipeline.explain import Explanation, Line, Row, Shares, outer_stages
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import Settings, import_path, shown
-from vecwrap.pipeline.words import PROCESS_OPTIONS, BackendSpec
+from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.wrappers import (
     PlannedWrapper,
     placed,
@@ -44,6 +43,7 @@ from vecwrap.pipeline.wrappers import (
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.parts import PartFactory
+from vecwrap.sources.stages import Probe, Stage, stacks_already
 from vecwrap.sources.sub_env import Factory, SubEnvFactory
 
 IN_THIS_PROCESS = ("dummy", "threads")
@@ -144,7 +144,8 @@ class Plan:
 
     @property
     def _for_every_backend(self) -> dict[str, Any]:
-        return {key: getattr(self.pipeline, key) for key in PIPELINE_KEYS}
+        keys = ("autoreset", "copy", "batch_size", "start_index", "seed", "debug")
+        return {key: getattr(self.pipeline, key) for key in keys}
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -231,7 +232,10 @@ class PlanAround(Plan):
         """Try the wrappers on the engine, which stays open and is not stepped."""
         declares = "autoreset_mode" in (getattr(self.engine, "metadata", None) or {})
         lent = Engine(self.engine, autoreset=None if declares else self.pipeline.autoreset, lent=True)
-        inside = Stage.of(self.engine, own=False)
+        engine = self.engine
+        if isinstance(engine, VecEnv):
+            engine = next(iter(engine.core.runner.engines()), engine)
+        inside = dataclasses.replace(Stage.of(self.engine, own=False), stacks=stacks_already(engine))
         outer = outer_stages(one_for_all(around(lent), self.n, {"autoreset": lent.mode}), self.wrappers, inside)
         return dataclasses.replace(self, stages=(inside, *outer))
 
@@ -258,6 +262,21 @@ def plan(spec: PipelineSpec) -> Plan:
           at an episode's end: truncates the episode after max_episode_steps steps, and counts anew.
     backend dummy: ...
     """
+    planned = _plan(spec)
+    resolved = planned.pipeline
+    if spec.eval:
+        try:
+            of_eval = _plan(evaluation(spec))
+        except (SpecError, PlanError) as error:
+            of_which = "(This is of the evaluation that the section eval describes.)"
+            raise type(error)(f"{error} {of_which}") from cause_of(error)
+        resolved = dataclasses.replace(resolved, eval=differences(resolved, of_eval.pipeline))
+    _ = resolved.hash  # computed now: what a callable holds may change when it runs
+    return dataclasses.replace(planned, pipeline=resolved)
+
+
+def _plan(spec: PipelineSpec) -> Plan:
+    """Plan the pipeline itself; its section ``eval`` stays as written."""
     given = () if spec.envs_per_engine is None else ("num_envs",)
     environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"), given=given)
     n = _how_many(spec, environment)
@@ -272,16 +291,14 @@ def plan(spec: PipelineSpec) -> Plan:
         environment.refuse_undrawable(where)
     inside = [wrapper for wrapper in wrappers if wrapper.runs_in == "worker"]
     known = spec.envs_per_engine is None and environment.is_shipped and all(map(_is_shipped, inside))
-    cost = most_cost([part.env_spec for part in environment.each], len(inside)) if known else None
-    backend, options, backend_spec, reason = plan_backend(spec, n, known=known, cost=cost)
+    cost = step_cost([part.env_spec for part in environment.each], len(inside)) if known else None
+    runner, options, backend, reason = plan_backend(spec, n, known=known, cost=cost)
+    if backend.target not in IN_THIS_PROCESS:
+        _refuse_unsendable(environment, inside, spec)
     resolved = dataclasses.replace(
-        spec, env=environment.target, n=n, wrappers=words, backend=backend_spec, stats=_stats(spec)
+        spec, env=environment.target, n=n, wrappers=words, backend=backend, stats=_stats(spec)
     )
-    resolved = dataclasses.replace(resolved, eval=_evaluation(spec, resolved))
-    _ = resolved.hash  # computed now: what a callable holds may change when it runs
-    if backend_spec.target not in IN_THIS_PROCESS:
-        _refuse_unsendable(environment, wrappers, spec)
-    return Plan(resolved, environment, wrappers, backend, options, reason, written=spec)
+    return Plan(resolved, environment, wrappers, runner, options, reason, written=spec)
 
 
 def _engines(environment: Environment, spec: PipelineSpec, n: int, wrappers: tuple[PlannedWrapper, ...]) -> Environment:
@@ -299,7 +316,7 @@ def _engines(environment: Environment, spec: PipelineSpec, n: int, wrappers: tup
     if spec.batch_size is not None and rows > 1:
         raise PlanError(f"{spec.where('batch_size')}: the rows of an engine arrive together; leave it out.")
     if spec.backend.options.get("on_failure") == "restart":
-        raise PlanError(f"{_where(spec, 'on_failure')}: an engine is not made anew; expected raise.")
+        raise PlanError(f"{where_option(spec, 'on_failure')}: an engine is not made anew; expected raise.")
     return environment.of_engines(rows, where)
 
 
@@ -326,16 +343,6 @@ def _stats(spec: PipelineSpec) -> str | None:
     """The path of the statistics file, as this process finds it."""
     directory = spec.source.at("stats").directory
     return None if spec.stats is None else str(Path(directory or "", Path(spec.stats).expanduser()).absolute())
-
-
-def _evaluation(spec: PipelineSpec, resolved: PipelineSpec) -> Mapping[str, Any]:
-    """The section ``eval`` with everything filled in; planned too, so that its mistakes are found now."""
-    if not spec.eval:
-        return spec.eval
-    try:
-        return differences(resolved, plan(evaluation(spec)).pipeline)
-    except (SpecError, PlanError) as error:
-        raise type(error)(f"{error} (This is of the evaluation that the section eval describes.)") from cause_of(error)
 
 
 def _how_many(spec: PipelineSpec, environment: Environment) -> int:
@@ -398,123 +405,8 @@ def _adapted_one(
     return environment
 
 
-def _refuse_unsendable(environment: Environment, wrappers: tuple[PlannedWrapper, ...], spec: PipelineSpec) -> None:
+def _refuse_unsendable(environment: Environment, wrappers: Iterable[PlannedWrapper], spec: PipelineSpec) -> None:
     for index, factory in enumerate(environment.factories):
         refuse_unsendable(factory, spec.where("env", index) if environment.parts else spec.where("env"))
     for wrapper in wrappers:
-        if wrapper.runs_in == "worker":
-            refuse_unsendable(wrapper.around_sub_env, wrapper.where)
-
-
-# -- the backend ------------------------------------------------------------------------------------------------------
-
-
-# What every backend takes from the pipeline itself.
-PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debug")
-
-
-def plan_backend(
-    spec: PipelineSpec, n: int, *, known: bool = False, cost: float | None = None
-) -> tuple[type[Runner], Mapping[str, Any], BackendSpec, str]:
-    """Choose and check a backend: its runner, its options, its resolved spec, and why (``""`` if it was requested)."""
-    options = dict(spec.backend.options)
-    target, reason = spec.backend.target, ""
-    if target == "auto":
-        number = n // (spec.envs_per_engine or 1)  # of what is distributed
-        target, reason = choose(options, number, cost=cost, in_part=spec.batch_size is not None)
-        reason = reason if spec.envs_per_engine is None else reason.replace("sub-environment", "engine")
-    where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
-    backend: Any = registry.backends.find(target, where)
-    if not (isinstance(backend, type) and issubclass(backend, Runner)):
-        raise PlanError(f"{where}: expected a class derived from vecwrap.env.runner.Runner, got {shown(backend)}.")
-    options = _fitting_options(spec, backend, options, where)
-    _check_workers(spec, options, n // (spec.envs_per_engine or 1))
-    try:
-        backend.check_options(options)
-    except PlanError as error:
-        option, _, message = str(error).partition(": ")
-        place, message = (_where(spec, option), message) if option in options else (where, str(error))
-        raise PlanError(f"{place}: {message.removesuffix('.')}.") from None
-    if options.get("parent_share"):
-        _refuse_isolation(spec, options)
-    name = registry.backends.name_of(backend) or import_path(backend) or backend
-    written = BackendSpec(name, options)
-    if target == "shmem" and known and "parent_share" not in options and _shares_with_parent(spec, options, n):
-        options["parent_share"] = True  # like the number of workers: choices made for this machine are not written
-    return backend, Settings(options), written, reason
-
-
-_ISOLATION = ("workers", "envs_per_worker", "step_timeout", "reset_timeout", "start_timeout")
-
-
-def _asks_for_isolation(spec: PipelineSpec, given: Mapping[str, Any]) -> str:
-    """The given option that requires sub-environments in their own processes, or ``""``."""
-    asked = [name for name in _ISOLATION if given.get(name) is not None]
-    asked += ["on_failure"] * (given.get("on_failure") == "restart")
-    asked += ["batch_size"] * (spec.batch_size is not None)
-    return asked[0] if asked else ""
-
-
-def _shares_with_parent(spec: PipelineSpec, given: Mapping[str, Any], n: int) -> bool:
-    return min(n, usable_cores()) > 1 and not _asks_for_isolation(spec, given)
-
-
-def _refuse_isolation(spec: PipelineSpec, given: Mapping[str, Any]) -> None:
-    asked = _asks_for_isolation(spec, {key: value for key, value in given.items() if key not in _ISOLATION[:2]})
-    if asked:
-        raise PlanError(
-            f"{_where(spec, 'parent_share')}: expected False beside {asked}, got True: what this process steps itself, "
-            f"nothing isolates. Leave out parent_share or {asked}."
-        )
-
-
-def signature_of(runner: Any) -> Signature:
-    """The options of a backend in pipelines: its runner's own, then those that every backend has."""
-    own, common = Signature.of(runner, skip=0), Signature.of(Backend, skip=2)
-    return dataclasses.replace(own, parameters=(*own.parameters, *common.parameters))
-
-
-def _fitting_options(spec: PipelineSpec, backend: Any, options: dict[str, Any], where: str) -> dict[str, Any]:
-    signature = signature_of(backend)
-    names = [parameter.name for parameter in signature.parameters if parameter.name not in PIPELINE_KEYS]
-    for name in options:
-        place = _where(spec, name)
-        if name in PIPELINE_KEYS:
-            raise PlanError(f"{place}: {name} is the pipeline's own; write it one level up.")
-        if name not in names and not signature.any_name:
-            if name in PROCESS_OPTIONS and "workers" not in names:
-                remedy = ' It runs in this process; leave the option out, or take backend="shmem".'
-            else:
-                remedy = did_you_mean(name, names) or (f" It has {', '.join(names)}." if names else " It has none.")
-            raise PlanError(f"{place}: {where.rpartition(': ')[2]} has no option {name}.{remedy}")
-    checked = dataclasses.replace(
-        signature, parameters=tuple(p for p in signature.parameters if p.name not in PIPELINE_KEYS)
-    )
-    return dict(checked.bind((), options, where, lambda key, name: _where(spec, name)).kwargs)
-
-
-def _check_workers(spec: PipelineSpec, options: dict[str, Any], n: int) -> None:
-    """Refuse numbers below 1, or both at once; cap the workers at the number of sub-environments."""
-    for name in ("workers", "envs_per_worker"):
-        value = options.get(name)
-        if value is not None and value < 1:
-            raise PlanError(f"{_where(spec, name)}: expected at least 1, got {value}.")
-    if options.get("workers") is not None and options.get("envs_per_worker") is not None:
-        raise PlanError(
-            f"{_where(spec, 'envs_per_worker')}: expected workers or envs_per_worker, got both; each follows "
-            "from the other."
-        )
-    if options.get("start_method") is not None:
-        try:
-            check_start_method(options["start_method"])
-        except PlanError as error:
-            place = _where(spec, "start_method")
-            raise PlanError(f"{place}: {str(error).removeprefix('start_method: ')}") from None
-    if (options.get("workers") or 0) > n:
-        options["workers"] = n
-
-
-def _where(spec: PipelineSpec, option: str) -> str:
-    """``"pong.yaml:4: backend.workers"``; if not in a file, the name in ``build``: ``"workers"``."""
-    source = spec.source.at("backend", option)
-    return str(source) if source.prefix() else option
+        refuse_unsendable(wrapper.around_sub_env, wrapper.where)

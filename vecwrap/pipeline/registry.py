@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vecwrap.errors import SpecError, did_you_mean
-from vecwrap.pipeline.values import import_path, shown
-from vecwrap.sources.import_paths import import_target
+from vecwrap.pipeline.values import shown
+from vecwrap.sources.import_paths import import_path, import_target
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _OURS = "vecwrap"

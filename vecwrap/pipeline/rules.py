@@ -16,11 +16,12 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from vecwrap.pipeline.explain import Stage
+from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.pipeline.plan import Plan
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.members import Key, name_of
 from vecwrap.sources.description import space_text
+from vecwrap.sources.stages import Stage
 
 Severity: TypeAlias = Literal["error", "warning"]
 _Faults: TypeAlias = Callable[[Plan], Iterator["Fault"]]
@@ -393,8 +394,8 @@ def restarts_not_asked_for(plan: Plan) -> Iterator[Fault]:
     """
     options = plan.written.backend.options
     if options.get("on_failure", "raise") == "raise":
-        for name in ("max_restarts", "restart_window", "restart_backoff"):
-            if name in options:
+        for name in option_names(RestartOptions):
+            if name in options and name != "on_failure":
                 yield Fault(
                     f"backend.{name}",
                     "it limits restarts of sub-environments, but there are none: the first failure is raised.",

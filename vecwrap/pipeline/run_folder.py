@@ -10,7 +10,6 @@ import dataclasses
 import json
 import os
 import platform
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +21,10 @@ import vecwrap
 from vecwrap.env.saving import open_regular, read_state
 from vecwrap.errors import SpecError, cut, paths_looked_at
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.environments import engine_of
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import read_text
 from vecwrap.pipeline.places import Place, fail_where
-from vecwrap.pipeline.plan import Plan, plan
+from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports
 from vecwrap.pipeline.values import Settings
 from vecwrap.pipeline.words import WrapperSpec
@@ -90,48 +88,12 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     return Run(folder, resolved, facts, statistics)
 
 
-@paths_looked_at(SpecError)
-def refuse_taken(folder: Path, remedy: str = "Give another folder, or delete this one.") -> None:
-    """Refuse a folder that already holds a run: its files would be mixed with, or moved aside by, those of the next."""
-    files = [name for name in (PIPELINE, FACTS, PROGRESS, LOG, STATISTICS) if (folder / name).exists()]
-    if files:
-        raise SpecError(
-            f"{folder}: there is a run already ({', '.join(files)}), and it stays as it is. {remedy} To go on with "
-            f"its statistics: vecwrap load {shlex.quote(str(folder))} --steps 20000 --out ANOTHER."
-        )
-
-
-def portable(pipeline: PipelineSpec, folder: Path) -> PipelineSpec:
-    """Return a resolved pipeline whose paths within a folder are relative to it, so that the folder can be moved."""
-    return moved(pipeline, folder, Path())
-
-
 def moved(pipeline: PipelineSpec, folder: Path, to: Path) -> PipelineSpec:
     """Return a resolved pipeline with the paths within a folder, its evaluation's too, moved to another one."""
     wrappers, section = _paths_within(pipeline.wrappers, folder, to), dict(pipeline.eval)
     if isinstance(section.get("wrappers"), tuple):
         section["wrappers"] = _paths_within(section["wrappers"], folder, to)
     return dataclasses.replace(pipeline, wrappers=wrappers, eval=Settings(section))
-
-
-def versions(planned: Plan) -> dict[str, str]:
-    """Return the versions of everything that a pipeline's stream comes from: Python and installed distributions."""
-    targets: list[Any] = [wrapper.target for wrapper in planned.wrappers] + list(planned.environment.factories)
-    for part in planned.environment.each:
-        if part.env_spec is not None:
-            targets += [part.env_spec.entry_point, engine_of(part.env_spec.entry_point)]
-    modules = {"gymnasium", "numpy", "cv2", *map(_top_module, targets)} - {"vecwrap"}
-    owners = metadata.packages_distributions()
-    names = sorted({name for module in modules for name in owners.get(module, ())})
-    found = {name: metadata.version(name) for name in names}
-    return {"python": platform.python_version(), "vecwrap": vecwrap.__version__, **found}
-
-
-def _top_module(target: Any) -> str:
-    while hasattr(target, "func"):  # a partial
-        target = target.func
-    name = target if isinstance(target, str) else getattr(target, "__module__", "")
-    return str(name).partition(":")[0].partition(".")[0]
 
 
 def _paths_within(wrappers: Sequence[WrapperSpec], folder: Path, to: Path) -> tuple[WrapperSpec, ...]:

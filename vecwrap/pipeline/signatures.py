@@ -6,7 +6,6 @@ The only validation library is msgspec: imported when something is first checked
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import textwrap
 import types
@@ -244,22 +243,6 @@ def in_words(annotation: Any) -> str:
     return str(annotation).replace("typing.", "").replace("collections.abc.", "")
 
 
-def summary(target: Any) -> str:
-    """The first line of a docstring, or ``""``."""
-    lines = (inspect.getdoc(target) or "").strip().splitlines()
-    return lines[0] if lines else ""
-
-
-def details(target: Any) -> str:
-    """The text of a docstring between its first line and its sections and examples, or ``""``; a line per paragraph.
-
-    Lists, tables and blocks are left as they are.
-    """
-    body = (inspect.getdoc(target) or "").partition("\n")[2]
-    prose = re.split(r"^(?:[A-Z][\w' ]*:$|>>> )", body, maxsplit=1, flags=re.MULTILINE)[0].strip()
-    return "\n\n".join(text if text[:1] in "-| " else " ".join(text.split()) for text in prose.split("\n\n"))
-
-
 def section(target: Any, title: str) -> str:
     """The text of a section of a Google-style docstring, without its indentation, or ``""``."""
     text = f"{inspect.cleandoc(target.__doc__ or '')}\n"
@@ -308,62 +291,3 @@ def _same(value: Any, default: Any) -> bool:
 
 def _is_data(value: Any) -> bool:
     return is_scalar(value) or (isinstance(value, (list, tuple)) and all(map(_is_data, value)))
-
-
-# -- types as JSON schemas --------------------------------------------------------------------------------------------
-
-
-def json_type(annotation: Any) -> dict[str, Any]:
-    """Return the JSON schema of what ``checked`` accepts from a file for a type; ``{}`` if that is anything."""
-    import msgspec
-
-    if isinstance(annotation, str) or annotation is Any:
-        return {}
-    origin = get_origin(annotation)
-    if origin in (Union, types.UnionType):
-        return _any_of([json_type(member) for member in get_args(annotation)])
-    if origin is Literal:
-        return {"enum": list(get_args(annotation))}
-    try:
-        schema = msgspec.json.schema(annotation, schema_hook=_json_type_of_class)
-    except TypeError:
-        return dict(_NOTHING) if (origin or annotation) is Callable else {}
-    return _without_references(schema)
-
-
-_NOTHING: dict[str, Any] = {"not": {}}  # matches nothing in a file
-
-
-def _any_of(members: list[dict[str, Any]]) -> dict[str, Any]:
-    if {} in members:
-        return {}
-    told = [member for index, member in enumerate(members) if member != _NOTHING and member not in members[:index]]
-    return told[0] if len(told) == 1 else {"anyOf": told} if told else dict(_NOTHING)
-
-
-def _json_type_of_class(wanted: Any) -> dict[str, Any]:
-    wanted = get_origin(wanted) or wanted
-    if wanted is object:
-        return {}
-    if issubclass(wanted, os.PathLike) or wanted is os.PathLike:
-        return {"type": "string"}
-    if issubclass(wanted, np.number):
-        return {"type": "integer" if issubclass(wanted, np.integer) else "number"}
-    return dict(_NOTHING)
-
-
-def _without_references(schema: dict[str, Any]) -> dict[str, Any]:
-    """Replace references by what they refer to, or by ``{}`` if that contains references itself."""
-    definitions = schema.pop("$defs", {})
-
-    def resolved(part: Any) -> Any:
-        if isinstance(part, list):
-            return [resolved(inner) for inner in part]
-        if not isinstance(part, dict):
-            return part
-        if "$ref" not in part:
-            return {key: resolved(inner) for key, inner in part.items()}
-        found = definitions[part["$ref"].rpartition("/")[2]]
-        return {} if "$ref" in repr(found) else {key: inner for key, inner in found.items() if key != "title"}
-
-    return dict(resolved(schema))

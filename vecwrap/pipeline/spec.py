@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -260,18 +260,9 @@ class PipelineSpec:
         """
         if self.n is None or any(wrapper.not_hashed is None for wrapper in self.wrappers):
             fail_where("hash", "not known before a plan has filled in the defaults; use plan(spec).pipeline.hash")
-        wrappers = [
-            [
-                wrapper.target,
-                wrapper.args,
-                {k: v for k, v in wrapper.kwargs.items() if k not in (wrapper.not_hashed or ())},
-            ]
-            for word in self.wrappers
-            for wrapper in word.expanded
-        ]
-        each = [
-            {k: v for k, v in one.items() if k != "render_mode"} for one in self.each_env_kwargs
-        ]  # as the key of it
+        parts = [wrapper for word in self.wrappers for wrapper in word.expanded]
+        wrappers = [[part.target, part.args, _without(part.kwargs, part.not_hashed or ())] for part in parts]
+        each = [_without(one, ("render_mode",)) for one in self.each_env_kwargs]  # as the key of it
         env_kwargs = each if isinstance(self.env_kwargs, tuple) else each[0]
         engines = [] if self.envs_per_engine is None else [self.envs_per_engine]
         what = identity([self.env, env_kwargs, wrappers, self.autoreset, self.n, *engines])
@@ -297,7 +288,12 @@ class PipelineSpec:
 
     def __str__(self) -> str:
         """The line that ``format`` writes; values that a line cannot express are still shown, objects by name."""
-        data = {name: _shown_data(name, value) for name, value in self._said()}
+        data = {}
+        for name, value in self._said():
+            try:
+                data[name] = KEYS[name].write(value)
+            except SpecError:  # it exists only in this process
+                data[name] = value
         return write_line({**data, "env": self.env}, map(str, self.wrappers), shown_anyway=True)
 
     def __repr__(self) -> str:
@@ -331,6 +327,10 @@ def overridden(
     return from_draft(draft)
 
 
+def _without(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in names}
+
+
 def _default(f: dataclasses.Field[Any]) -> Any:
     """The value of a key that is missing or null."""
     return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
@@ -340,14 +340,6 @@ def _depth(key: str) -> int:
     """How deep a key is in a pipeline; a backend's name replaces its options, so it counts as the whole backend."""
     whole = key.removesuffix(".name")
     return (whole if whole in BACKENDS else key).count(".") + (key in BACKEND_OPTIONS)
-
-
-def _shown_data(name: str, value: Any) -> Any:
-    """The result of ``to_dict`` for a key, or the value itself if it exists only in this process."""
-    try:
-        return KEYS[name].write(value)
-    except SpecError:
-        return value
 
 
 # -- a pipeline in one line -------------------------------------------------------------------------------------------
@@ -391,7 +383,7 @@ def read_line(line: str) -> dict[str, Any]:
 
 def write_line(data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway: bool = False) -> str:
     """Write a line that ``read_line`` reads back; or one that shows also what no line can hold."""
-    env, word = data["env"], _shown_word if shown_anyway else _word
+    env = data["env"]
     if isinstance(env, str):
         first = quoted(env) if re.search(r"[\s\"'=|]", env) else env
     elif shown_anyway:
@@ -399,7 +391,15 @@ def write_line(data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway
     else:
         fail_where("env", f"{shown(env)} cannot be written in a line; write the pipeline as YAML")
     settings = {name: value for name, value in data.items() if name not in ("env", "wrappers")}
-    return " | ".join([" ".join([first, *(word(steps, value) for steps, value in _leaves(settings))]), *wrappers])
+    words = [first]
+    for steps, value in _leaves(settings):
+        try:
+            words.append(_word(steps, value))
+        except SpecError:
+            if not shown_anyway:
+                raise
+            words.append(f"{'.'.join(map(str, steps))}={shown(value)}")
+    return " | ".join([" ".join(words), *wrappers])
 
 
 def _parts(key: str, value: Any) -> list[tuple[str, Any]]:
@@ -444,14 +444,6 @@ def _word(steps: tuple[Any, ...], value: Any) -> str:
         fail_where(key, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
     whole = key.removesuffix(".name")
     return f"{whole if whole in BACKENDS else key}={write_scalar(value)}"
-
-
-def _shown_word(steps: tuple[Any, ...], value: Any) -> str:
-    """The same, if ``parse`` need not read it back."""
-    try:
-        return _word(steps, value)
-    except SpecError:
-        return f"{'.'.join(map(str, steps))}={shown(value)}"
 
 
 # -- pipelines that may import nothing --------------------------------------------------------------------------------

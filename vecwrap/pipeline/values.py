@@ -9,10 +9,8 @@ import json
 import operator
 import os
 import re
-import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy, deepcopy
 from dataclasses import dataclass
 from enum import Enum
 from types import FunctionType, MappingProxyType
@@ -25,6 +23,8 @@ from gymnasium.envs.registration import EnvSpec
 from vecwrap.errors import printable
 from vecwrap.pipeline.places import MAX_DEPTH, Source, fail, fail_where
 from vecwrap.pipeline.scalars import MAX_BITS, pieces, quoted, read_scalar, write_scalar
+from vecwrap.sources.factories import with_parts
+from vecwrap.sources.import_paths import import_path
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the default repr of an object
 MAX_PARTS = 1000  # of one text, and wrappers in a pipeline; lists in files are counted as they are read
@@ -54,17 +54,6 @@ class Settings(Mapping[str, Any]):
 def is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
     """Whether it stands for its keys and values; a ``Dict`` space is one too for Python, but an object here."""
     return isinstance(value, Mapping) and not isinstance(value, gymnasium.Space)
-
-
-def import_path(target: Any) -> str | None:
-    """Return ``"module:qualname"`` if that finds this very object, from another process too; else None."""
-    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__" or "<" in name:
-        return None
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return f"{module}:{name}" if found is target else None
 
 
 def shown(value: Any) -> str:
@@ -181,43 +170,7 @@ def _with_parts(old: Mapping[Any, Any], parts: Mapping[Any, Any]) -> Mapping[Any
         return {**old, **parts}
     if not isinstance(old, dict):
         fail_where(shown(old), f"a {type(old).__name__} is replaced as a whole; its parts cannot be changed")
-    made: Any
-    if getattr(old, "__dict__", None) is old:  # its attributes are its keys, which ``copy`` would not keep
-        made = dict.__new__(type(old))
-        made.__dict__ = made
-    else:
-        made = copy(old)
-    for key, value in {**old, **parts}.items():
-        made[key] = value
-    return made  # type: ignore[no-any-return]
-
-
-def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """Copy arguments for one environment, each in its own type; a part that occurs twice stays one.
-
-    What cannot be copied (a lock, an emulator) is passed as it is.
-    """
-    memo = {} if memo is None else memo
-    if id(value) in memo:
-        return memo[id(value)]
-    made = value
-    if type(value) in (list, tuple):
-        made = type(value)([own_arguments(part, memo) for part in value])
-    elif type(value) in (dict, MappingProxyType):
-        made = type(value)({key: own_arguments(part, memo) for key, part in value.items()})
-    elif type(value) in (OrderedDict, defaultdict) or getattr(value, "__dict__", memo) is value:
-        made = _with_parts(value, {key: own_arguments(part, memo) for key, part in value.items()})
-    else:
-        before = dict(memo)
-        try:
-            return deepcopy(value, memo)
-        except Exception:
-            memo.clear()  # it may hold half of a copy
-            memo.update(before)
-            if isinstance(value, dict):  # such as one whose ``__getattr__`` raises KeyError for any name
-                made = _with_parts(value, {key: own_arguments(part, memo) for key, part in value.items()})
-    memo[id(value)] = made
-    return made
+    return with_parts(old, parts)
 
 
 def is_scalar(value: Any) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from vecwrap.backends.workers.options import ProcessOptions
+from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.errors import Mistakes, SpecError
 from vecwrap.pipeline.places import Source, fail, fail_where
 from vecwrap.pipeline.scalars import write_scalar
@@ -17,7 +19,6 @@ from vecwrap.pipeline.values import (
     as_data,
     canonical,
     copied,
-    import_path,
     is_mapping,
     is_scalar,
     plain,
@@ -25,6 +26,7 @@ from vecwrap.pipeline.values import (
     shown,
     split,
 )
+from vecwrap.sources.import_paths import import_path
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _WITHOUT_COLON = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+|\s*\((?=.*\)$))(?P<arguments>[^()]+)\)?")
@@ -281,17 +283,7 @@ def read_wrappers(wrappers: Any, source: Source) -> tuple[WrapperSpec, ...]:
 
 
 # The options that a pipeline in Python may give besides the backend's name.
-PROCESS_OPTIONS = (
-    "workers",
-    "envs_per_worker",
-    "start_method",
-    "daemon",
-    "parent_share",
-    "step_timeout",
-    "reset_timeout",
-    "start_timeout",
-)
-BACKEND_OPTIONS = (*PROCESS_OPTIONS, "on_failure", "max_restarts", "restart_window", "restart_backoff")
+BACKEND_OPTIONS = (*option_names(ProcessOptions), *option_names(RestartOptions))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,12 +16,12 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.environments import WrapSubEnv, refusal
 from vecwrap.pipeline.signatures import Bound, Signature, section
-from vecwrap.pipeline.values import Settings, as_data, import_path, shown
+from vecwrap.pipeline.values import Settings, as_data, shown
 from vecwrap.pipeline.words import WrapperSpec, read_wrappers
 from vecwrap.sources.declares import declared_by
-from vecwrap.sources.import_paths import import_target, is_import_path
+from vecwrap.sources.factories import WrapSubEnv, refusal
+from vecwrap.sources.import_paths import import_path, import_target, is_import_path
 from vecwrap.wrappers.presets import Preset
 
 
@@ -45,9 +45,14 @@ class PlannedWrapper:
         return at_end(self.target)
 
     @property
+    def has_path(self) -> bool:
+        """Whether it is given a path."""
+        return any(self.spec.kwargs.get(name) is not None for name in declared_by(self.target).path_parameters)
+
+    @property
     def around_sub_env(self) -> WrapSubEnv:
         """The wrapper as a callable for a worker."""
-        return WrapSubEnv(self.target, self.bound.args, self.bound.kwargs, self.where)
+        return WrapSubEnv(self.target, self.bound.args, dict(self.bound.kwargs), self.where)
 
     def around_vector(self, env: VecEnv, *, without_files: bool = False) -> VecEnv:
         """Wrap a vector environment."""
@@ -71,15 +76,13 @@ def plan_wrappers(words: Iterable[WrapperSpec]) -> tuple[tuple[WrapperSpec, ...]
     A preset stays one word, unless one of its wrappers has a path: only the preset knows which of its arguments that
     came from, and a path must be found where it is.
     """
-    planned = [_plan_word(word, ()) for word in words]
-    laid_open = (word.expanded if any(map(_has_path, wrappers)) else (word,) for word, wrappers in planned)
-    return tuple(part for parts in laid_open for part in parts), tuple(
-        wrapper for _, wrappers in planned for wrapper in wrappers
-    )
-
-
-def _has_path(wrapper: PlannedWrapper) -> bool:
-    return any(wrapper.spec.kwargs.get(name) is not None for name in declared_by(wrapper.target).path_parameters)
+    resolved: list[WrapperSpec] = []
+    planned: list[PlannedWrapper] = []
+    for word in words:
+        one, wrappers = _plan_word(word, ())
+        resolved += one.expanded if any(wrapper.has_path for wrapper in wrappers) else (one,)
+        planned += wrappers
+    return tuple(resolved), tuple(planned)
 
 
 def _plan_word(word: WrapperSpec, within: tuple[Preset, ...]) -> tuple[WrapperSpec, tuple[PlannedWrapper, ...]]:
@@ -140,29 +143,14 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
         kwargs=Settings({name: as_data(value) if name in paths else value for name, value in complete.items()}),
         not_hashed=declares.not_hashed | paths,
     )
-    imported = _imported(bound, signature, wrapper)
-    bound = dataclasses.replace(bound, kwargs=Settings({**bound.kwargs, **default_paths, **imported}))
-    return PlannedWrapper(spec, target, bound, _as_text(given), runs_in, wrapper.where, words)
-
-
-def _imported(bound: Bound, signature: Signature, wrapper: WrapperSpec) -> dict[str, Any]:
-    """What import paths lead to, for parameters that take callables or classes, whoever wrote the wrapper."""
-    paths = {
-        parameter.name: bound.kwargs[parameter.name]
-        for parameter in signature.parameters
-        if parameter.takes_callable and isinstance(bound.kwargs.get(parameter.name), str)
-    }
-    return {
-        name: import_target(path, wrapper.where_argument(name, name))
-        for name, path in paths.items()
-        if is_import_path(path)
-    }
-
-
-def _as_text(given: Bound) -> str:
-    """Format arguments for a plan."""
-    unnamed = [shown(value) for value in given.args]
-    return ", ".join([*unnamed, *(f"{name}={shown(value)}" for name, value in given.kwargs.items())])
+    kwargs = {**bound.kwargs, **default_paths}
+    for parameter in signature.parameters:  # import paths of callables and classes, whoever wrote the wrapper
+        path = kwargs.get(parameter.name)
+        if parameter.takes_callable and isinstance(path, str) and is_import_path(path):
+            kwargs[parameter.name] = import_target(path, wrapper.where_argument(parameter.name))
+    bound = dataclasses.replace(bound, kwargs=Settings(kwargs))
+    said = [*map(shown, given.args), *(f"{name}={shown(value)}" for name, value in given.kwargs.items())]
+    return PlannedWrapper(spec, target, bound, ", ".join(said), runs_in, wrapper.where, words)
 
 
 @contextlib.contextmanager
@@ -232,27 +220,19 @@ def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
         if issubclass(kind, gymnasium.Wrapper):
             return "worker"
         if issubclass(kind, gymnasium.vector.VectorWrapper):
-            raise PlanError(f"{wrapper.where}: {_gymnasium_remedy(kind)}")
+            single = f'take "gymnasium.wrappers:{kind.__name__}", which wraps each sub-environment, or '
+            raise PlanError(
+                f"{wrapper.where}: {kind.__name__} wraps one of Gymnasium's vector environments from outside and "
+                f"cannot be a wrapper. Instead, {single if hasattr(gymnasium.wrappers, kind.__name__) else ''}put it "
+                f"around the finished environment: {kind.__name__}(vecwrap.build(...))."
+            )
         raise PlanError(
             f"{wrapper.where}: expected a gymnasium.Wrapper (for each sub-environment), a vecwrap.VecEnvWrapper (for "
             f"the whole vector) or a callable that wraps, got the class {shown(kind)}."
         )
-    return "parent" if _takes_vector(kind) else "worker"
-
-
-def _gymnasium_remedy(kind: type) -> str:
-    single = f'"gymnasium.wrappers:{kind.__name__}"' if hasattr(gymnasium.wrappers, kind.__name__) else None
-    inside = f"take {single}, which wraps each sub-environment, or " if single else ""
-    return (
-        f"{kind.__name__} wraps one of Gymnasium's vector environments from outside and cannot be a wrapper. Instead, "
-        f"{inside}put it around the finished environment: {kind.__name__}(vecwrap.build(...))."
-    )
-
-
-def _takes_vector(function: Callable[..., Any]) -> bool:
-    """Whether the first parameter is annotated with a vector environment."""
-    annotations = [parameter.annotation for parameter in Signature.of(function, skip=0).parameters[:1]]
-    return any(isinstance(one, type) and issubclass(one, gymnasium.vector.VectorEnv) for one in annotations)
+    first = [parameter.annotation for parameter in Signature.of(kind, skip=0).parameters[:1]]
+    takes_vector = any(isinstance(one, type) and issubclass(one, gymnasium.vector.VectorEnv) for one in first)
+    return "parent" if takes_vector else "worker"
 
 
 def refuse_wrappers_of_sub_envs(wrappers: Iterable[PlannedWrapper]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
@@ -17,6 +18,17 @@ _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 def is_import_path(text: str) -> bool:
     """Whether a text has the form ``"module:attr"``; nothing else is ever imported."""
     return _PATH.fullmatch(text) is not None
+
+
+def import_path(target: Any) -> str | None:
+    """Return ``"module:qualname"`` if that finds this very object, from another process too; else None."""
+    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__" or "<" in name:
+        return None
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}:{name}" if found is target else None
 
 
 def import_target(path: str, where: str, extra: str | None = None) -> Callable[..., Any]:

@@ -18,10 +18,10 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, VecwrapError
 from vecwrap.pipeline.build import build_plan, read
-from vecwrap.pipeline.check import OF_STREAMS, Finding, finding_at
+from vecwrap.pipeline.check import Finding, finding_at
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.plan import into, plan
-from vecwrap.pipeline.rules import Fault
+from vecwrap.pipeline.rules import Fault, Severity
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.wrappers import PlannedWrapper
@@ -29,6 +29,30 @@ from vecwrap.rows.compare import Different, assert_same, rows_of
 from vecwrap.rows.statistics import RunningStatistics
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing.drive import ON_REQUEST, Policy, of_reset, play
+
+# What ``vecwrap check --twice`` and ``vecwrap.testing.play_twice`` find, with their severities.
+OF_STREAMS: dict[str, tuple[Severity, str]] = {
+    "stream_differs": (
+        "error",
+        """Two runs with one seed and the same actions that differ in an observation, a reward or a flag.
+
+    Found by ``--twice``, which plays the pipeline four times: in this process; after a second reset of the same
+    environment; with a second environment in this process; and in worker processes, which are fresh interpreters. The
+    first difference is reported, with the runs that have it, and the wrapper without which all runs agree. Which runs
+    differ says where to look: a difference after the second reset alone is state that the reset leaves as it was; one
+    in worker processes alone is often the order of a set, or state that sub-environments in one process share.
+    """,
+    ),
+    "info_differs": (
+        "warning",
+        """Two runs with one seed and the same actions that differ in an info.
+
+    Found by ``--twice``. Only a policy that reads the info can learn something else from it. A time that the
+    environment measures is such an info, and the finding can be ignored; the time in a ``monitor``'s own info is not
+    compared.
+    """,
+    ),
+}
 
 STEPS = 2000
 MOST_WORKERS = 4

@@ -15,9 +15,9 @@ from gymnasium import vector, wrappers
 from gymnasium.wrappers import vector as vector_wrappers
 
 from vecwrap.errors import SpecError, did_you_mean
-from vecwrap.pipeline.environments import WrapSubEnv
 from vecwrap.pipeline.plan import Plan
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.factories import WrapSubEnv
 from vecwrap.tools.bench import Peer
 from vecwrap.tools.measure import SEED, CannotRun, Contender, Throughput, action_batches, peer_module, steps
 from vecwrap.wrappers.atari import Atari

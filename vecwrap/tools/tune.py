@@ -21,12 +21,14 @@ from statistics import fmean, median, quantiles
 from typing import Any
 
 from vecwrap.backends.workers.cores import usable_cores
+from vecwrap.backends.workers.options import WorkerOptions
+from vecwrap.env.options import option_names
 from vecwrap.env.saving import refuse_unread
-from vecwrap.errors import SpecError, VecwrapError
+from vecwrap.errors import PlanError, SpecError, VecwrapError
 from vecwrap.pipeline import registry
+from vecwrap.pipeline.backends import find_runner
 from vecwrap.pipeline.build import build_plan
-from vecwrap.pipeline.plan import PIPELINE_KEYS, Plan, into, plan
-from vecwrap.pipeline.signatures import Signature
+from vecwrap.pipeline.plan import Plan, into, plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.tools.bench import ASKED_FOR, driver
@@ -36,7 +38,7 @@ from vecwrap.tools.processes import Ended, Measurer, TooLate, pss_mb
 # Decided by tune; every other option of the pipeline's backend is the user's, and is kept.
 TRIED = ("workers", "envs_per_worker", "parent_share")
 # Options by which a user asks for worker processes, so that what happens there affects nothing else.
-ISOLATION = ("step_timeout", "reset_timeout", "start_timeout", "start_method")
+ISOLATION = (*WorkerOptions.LIMITS, "start_method")
 CLUSTER = "ray"  # several machines; trying it would start a daemon that outlives the measuring process
 MOST_WORKERS = 64
 WAITING = 0.5  # of a core: a step that keeps less than this busy is waiting for something
@@ -144,14 +146,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class BackendKind:
-    """A backend with the names of its options; None if it takes any."""
+    """A backend with the names of its options."""
 
     name: str
-    options: frozenset[str] | None
+    options: frozenset[str]
 
     def takes(self, option: str) -> bool:
         """Whether it has an option."""
-        return self.options is None or option in self.options
+        return option in self.options
 
 
 @dataclass(frozen=True)
@@ -182,11 +184,9 @@ def backend_kinds() -> list[BackendKind]:
     kinds = []
     for name in registry.backends.names():
         try:
-            signature = Signature.of(registry.backends.load(name), skip=0)
-        except SpecError:
+            kinds.append(BackendKind(name, frozenset(option_names(find_runner(name, name).Options))))
+        except (SpecError, PlanError):
             continue
-        options = frozenset(p.name for p in signature.parameters if p.name not in PIPELINE_KEYS)
-        kinds.append(BackendKind(name, None if signature.any_name else options))
     return kinds
 
 

@@ -8,9 +8,10 @@ import pytest
 import vecwrap
 from vecwrap.cli.inspect import rule_rows
 from vecwrap.pipeline import registry, rules
-from vecwrap.pipeline.check import OF_STREAMS, REFUSALS
+from vecwrap.pipeline.check import REFUSALS
 from vecwrap.pipeline.rules import RULES
-from vecwrap.pipeline.values import import_path
+from vecwrap.sources.import_paths import import_path
+from vecwrap.testing.twice import OF_STREAMS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "checks.md").read_text(encoding="utf-8")
 ROWS = {row.name: row for row in rule_rows()}

@@ -1,8 +1,9 @@
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from vecwrap.backends.dummy import Dummy
+from vecwrap.env.options import Options
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.spec import PipelineSpec
@@ -84,7 +85,7 @@ def test_the_processes_of_each_are_foretold():
     assert few[0].processes == 3
 
 
-def test_the_backends_are_all_that_have_a_name_with_the_options_of_their_signatures():
+def test_the_backends_are_all_that_have_a_name_with_their_options():
     kinds = {kind.name: kind for kind in backend_kinds()}
     assert {"dummy", "shmem", "subprocess"} <= kinds.keys()
     assert kinds["shmem"].takes("workers")
@@ -92,10 +93,14 @@ def test_the_backends_are_all_that_have_a_name_with_the_options_of_their_signatu
     assert not kinds["shmem"].takes("seed")  # the pipeline's own
 
 
-def test_a_backend_of_another_package_is_tried_with_what_its_signature_has():
+def test_a_backend_of_another_package_is_tried_with_the_options_that_it_has():
+    @dataclass(frozen=True)
+    class Shared(Options):
+        workers: int | None = None
+        parent_share: bool = False
+
     class Sharing(Dummy):
-        def __init__(self, *, workers: int | None = None, parent_share: bool = False):
-            pass
+        Options = Shared
 
     registry.backends.register("sharing", Sharing)
     try:

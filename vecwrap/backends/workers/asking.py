@@ -20,6 +20,7 @@ from gymnasium.error import NoAsyncCallError
 
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.messages import WorkerInit, by_value, encode_for_worker, named, refuse_malformed
+from vecwrap.backends.workers.options import WorkerOptions
 from vecwrap.env.restarts import WorkerHealth
 from vecwrap.env.runner import Runner
 from vecwrap.errors import (
@@ -55,11 +56,6 @@ def share_out(
     >>> share_out(5, 2, None), share_out(5, None, 3)
     ([range(0, 3), range(3, 5)], [range(0, 3), range(3, 5)])
     """
-    for name, value in (("workers", workers), ("envs_per_worker", envs_per_worker)):
-        if value is not None and value < 1:
-            raise PlanError(f"{name}: expected at least 1, got {value}")
-    if workers is not None and envs_per_worker is not None:
-        raise PlanError("workers and envs_per_worker: expected one of the two, got both; each follows from the other")
     if together > 1:
         if envs_per_worker is not None and envs_per_worker % together:
             raise PlanError(
@@ -73,13 +69,6 @@ def share_out(
     count = min(workers + bool(parent_share) if workers else usable_cores(), num_envs)
     bounds = [-(-num_envs * k // count) for k in range(count + 1)]
     return [range(start, stop) for start, stop in pairwise(bounds)]
-
-
-def check_limits(limits: Mapping[str, float | None]) -> None:
-    """Raise PlanError for a time limit that makes no sense."""
-    for name, seconds in limits.items():
-        if seconds is not None and not seconds > 0:
-            raise PlanError(f"{name}: expected seconds above 0, got {seconds}; leave it out to wait without a limit")
 
 
 class Expected(NamedTuple):
@@ -131,8 +120,11 @@ class Workers(Runner, Generic[_Worker]):
     _shares: list[range]  # the sub-environments of each worker; last those of this process, if any
     _owner_of: list[int]  # the number of the worker of each sub-environment
 
-    def __init__(self, limits: Mapping[str, float | None]) -> None:
-        self._limits = limits  # seconds, by the option's name
+    options: WorkerOptions
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._limits = self.options.limits
         self._workers: list[_Worker] = []
         self._descriptions: dict[int, Description] = {}
         self._joint: Description  # of all
@@ -144,12 +136,6 @@ class Workers(Runner, Generic[_Worker]):
         self._values: dict[int, Any] = {}
         self._value_failures: list[Failure] = []
         self._unanswered: VecwrapError | None = None  # the error of a call in which a worker died
-
-    @staticmethod
-    def check_options(options: Mapping[str, Any]) -> None:
-        """Refuse what every runner refuses, and time limits that make no sense."""
-        Runner.check_options(options)
-        check_limits({name: options.get(name) for name in ("step_timeout", "reset_timeout", "start_timeout")})
 
     # -- what a runner adds -------------------------------------------------------------------------------------------
 

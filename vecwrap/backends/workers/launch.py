@@ -26,9 +26,8 @@ from typing import Any
 
 from vecwrap.backends.workers.messages import Channel, receive_descriptor
 from vecwrap.backends.workers.shared import anonymous_file
-from vecwrap.errors import BackendError, PlanError, did_you_mean
+from vecwrap.errors import BackendError
 
-START_METHODS = ("fresh", "spawn", "forkserver", "fork")
 _MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "MV2_COMM_", "HYDI_")
 ONE_THREAD = (
     "OMP_NUM_THREADS",
@@ -190,18 +189,6 @@ class LastWords:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-
-
-def check_start_method(method: str | None) -> str:
-    """Return the start method's name, ``"fresh"`` for None; raise PlanError for one that there is not."""
-    if method is None:
-        return "fresh"
-    if method not in START_METHODS:
-        raise PlanError(
-            f"start_method: expected one of {', '.join(START_METHODS)}, got {method!r}."
-            f"{did_you_mean(str(method), START_METHODS)}"
-        )
-    return method
 
 
 def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, LastWords]:

@@ -12,14 +12,14 @@ from functools import partial
 from typing import Any, ClassVar
 
 from vecwrap.backends.local import LocalRows
-from vecwrap.backends.workers.asking import Expected, Workers, check_limits, share_out
+from vecwrap.backends.workers.asking import Expected, Workers, share_out
 from vecwrap.backends.workers.cores import current_core, usable_cores
-from vecwrap.backends.workers.launch import check_start_method
 from vecwrap.backends.workers.link import Link, end_workers
 from vecwrap.backends.workers.messages import decode, encode
+from vecwrap.backends.workers.options import ProcessOptions, check_start_method
 from vecwrap.backends.workers.shared import ORDERED, Lane, SharedBlock, Spinner, allocate_shared
 from vecwrap.env.books import LOOK
-from vecwrap.errors import BackendError, PlanError, VecwrapError
+from vecwrap.errors import BackendError, VecwrapError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.columns import Arena
 from vecwrap.rows.step_result import Frames, IntArray
@@ -33,44 +33,18 @@ GLANCE = 0.02  # seconds between checks of pipes and deaths, while all answers a
 
 
 class Processes(Workers[Link]):
-    """Sub-environments in worker processes; each worker holds several.
+    """Sub-environments in worker processes; each worker holds several."""
 
-    Args:
-        workers: how many workers; None means one per usable core, counting this process if it has a share.
-        envs_per_worker: how many sub-environments per worker, instead of ``workers``.
-        start_method: None (a fresh interpreter), ``"spawn"``, ``"forkserver"`` or ``"fork"``.
-        daemon: at interpreter exit, True ends workers that need over a second to close; False waits for them.
-        parent_share: step the last share in this process instead of only waiting. Those sub-environments are not
-            isolated, so it cannot be combined with a time limit, ``on_failure="restart"`` or ``batch_size``. A pipeline
-            on `shmem` that does not set it takes a share if nothing rules that out.
-        step_timeout: seconds that a worker may take for its share of a step, including autoresets; a worker that takes
-            longer is killed, and ``on_failure`` applies. None waits forever.
-        reset_timeout: the same for its share of a reset.
-        start_timeout: the same for its start, including the creation of its environments.
-    """
-
+    Options: ClassVar[type[ProcessOptions]] = ProcessOptions
     shared: ClassVar[bool] = False
+    options: ProcessOptions
 
-    def __init__(
-        self,
-        workers: int | None = None,
-        envs_per_worker: int | None = None,
-        start_method: str | None = None,
-        daemon: bool = True,
-        parent_share: bool = False,
-        step_timeout: float | None = None,
-        reset_timeout: float | None = None,
-        start_timeout: float | None = None,
-    ) -> None:
-        limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
-        check_limits(limits)
-        super().__init__(limits)
-        self._wanted = workers, envs_per_worker, parent_share
-        self.start_method = check_start_method(start_method)
-        self.daemon = daemon
-        self.at_exit = (1.0 if daemon else math.inf), False
-        self._limited = any(limits.values())
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.start_method = check_start_method(self.options.start_method)
+        self.at_exit = (1.0 if self.options.daemon else math.inf), False
         as_here = type(self).send is Processes.send and type(self).poll is Processes.poll  # not one derived from it
+        self._limited = any(self._limits.values())
         self.has_line = self.shared and ORDERED and as_here and not self._limited
         self._links: dict[int, Link] = {}  # by polled descriptor
         self._block: SharedBlock | None = None
@@ -85,9 +59,11 @@ class Processes(Workers[Link]):
 
     def start(self, factories: Sequence[Factory]) -> Description:
         self._factories = list(factories)
-        self._shares = share_out(len(factories), *self._wanted, together=together(factories))
-        self.parent_share = self._wanted[2] and len(self._shares) > 1
-        self._refuse_isolation()
+        asked, books = self.options, self.books
+        asked.refuse_isolation(restart=books.recovery is not None, batch_size=books.batch_size)
+        each = asked.workers, asked.envs_per_worker, asked.parent_share
+        self._shares = share_out(len(factories), *each, together=together(factories))
+        self.parent_share = bool(asked.parent_share) and len(self._shares) > 1
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
         self._step_expected = self._expected("rows", "step_timeout")
         shares, own = (self._shares[:-1], self._shares[-1]) if self.parent_share else (self._shares, range(0))
@@ -112,15 +88,6 @@ class Processes(Workers[Link]):
         self._pump_until(lambda: not any(worker.expected for worker in self._workers))
         return first
 
-    def _refuse_isolation(self) -> None:
-        books = self.books
-        isolation = {"on_failure": books.recovery is not None, "batch_size": books.batch_size is not None}
-        if self._wanted[2] and (given := [name for name, value in {**isolation, **self._limits}.items() if value]):
-            raise PlanError(
-                f"{given[0]}: expected none with parent_share=True, which steps sub-environments in this process; "
-                "leave one of the two out"
-            )
-
     def _init_of_worker(self, worker: Link, takeovers: dict[int, Takeover] | None) -> bytes:
         cores = usable_cores()
         spins = worker.number < cores - 1 and self.workers <= cores
@@ -129,7 +96,7 @@ class Processes(Workers[Link]):
     def _launch(self, worker: Link) -> None:
         """Start a worker's process; one that cannot be started counts as lost."""
         try:
-            worker.start(self.start_method, daemon=self.daemon)
+            worker.start(self.start_method, daemon=self.options.daemon)
         except BackendError as error:
             if self.books.lose(list(worker.env_ids), str(error), made=False):
                 return

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.env.elsewhere import refuse_mode
-from vecwrap.env.picture import Labels, load_cv2, no_frames
+from vecwrap.env.picture import Labels, load_cv2
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, PlanError, text_of
 from vecwrap.rows.step_result import StepResult
+from vecwrap.sources.factories import no_frames
 from vecwrap.wrappers.window.window import Window, refuse_without_display
 
 WIDTH = 480  # pixels; a narrower picture is enlarged

@@ -4,7 +4,7 @@ import gymnasium
 import pytest
 
 import vecwrap
-from vecwrap.pipeline import auto
+from vecwrap.pipeline import backends
 from vecwrap.testing import ToyEnv, assert_same
 
 
@@ -24,8 +24,8 @@ from vecwrap.testing import ToyEnv, assert_same
     ],
 )
 def test_a_step_that_costs_less_than_handing_it_over_stays_here(n, cores, cost, name, monkeypatch):
-    monkeypatch.setattr(auto, "usable_cores", lambda: cores)
-    assert auto.choose({}, n, cost=cost, in_part=False)[0] == name
+    monkeypatch.setattr(backends, "usable_cores", lambda: cores)
+    assert backends.choose({}, n, cost=cost, in_part=False)[0] == name
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,15 @@ def test_the_stream_and_the_hash_are_those_of_any_backend():
     ],
 )
 def test_the_table_goes_by_the_module_of_the_environment(name, cost):
-    assert auto.step_cost(gymnasium.spec(name).entry_point, 0) == cost
+    assert backends.step_cost([gymnasium.spec(name)], 0) == cost
     if cost is not None:
-        assert auto.step_cost(gymnasium.spec(name).entry_point, 2) == cost + 2 * auto.WRAPPER_COST
+        assert backends.step_cost([gymnasium.spec(name)], 2) == cost + 2 * backends.WRAPPER_COST
 
 
 def test_of_several_the_dearest_counts_and_one_that_is_not_known_is_dear():
     specs = [gymnasium.spec(name) for name in ("CartPole-v1", "Acrobot-v1", "HalfCheetah-v5")]
-    assert auto.most_cost(specs[:2], 0) == 35.0
-    assert auto.most_cost(specs, 0) is None
-    assert auto.most_cost([None], 0) is None
+    assert backends.step_cost(specs[:2], 0) == 35.0
+    assert backends.step_cost(specs, 0) is None
+    assert backends.step_cost([None], 0) is None
     with vecwrap.build(ToyEnv, n=2) as env:
         assert env.backend == "shmem"

@@ -1,0 +1,38 @@
+"""The options of backends: one object for each kind of runner, which everything else reads."""
+
+import inspect
+from dataclasses import fields
+from typing import get_type_hints
+
+import pytest
+
+import vecwrap
+from vecwrap.backends.workers.options import ProcessOptions
+from vecwrap.cli.inspect import argument_help
+from vecwrap.env.options import RestartOptions, option_names
+from vecwrap.pipeline import registry
+from vecwrap.pipeline.changes import KEYS
+
+KINDS = [ProcessOptions, RestartOptions]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_build_shows_the_options_with_their_types_defaults_and_help(kind):
+    """A signature that editors and type checkers read cannot be derived."""
+    shown, types, said = inspect.signature(vecwrap.build).parameters, get_type_hints(kind), argument_help(vecwrap.build)
+    for field in fields(kind):
+        assert shown[field.name].default == field.default
+        assert get_type_hints(vecwrap.build)[field.name] == types[field.name]
+        assert said[field.name] == argument_help(kind, "Attributes")[field.name]
+
+
+def test_build_shows_no_other_options():
+    shown = inspect.signature(vecwrap.build).parameters.keys() - {"unknown"}
+    assert shown == {*KEYS, *option_names(ProcessOptions), *option_names(RestartOptions)} - {"eval", "training"}
+
+
+@pytest.mark.parametrize("name", registry.backends.names())
+def test_every_option_has_help_and_none_is_a_key_of_the_pipeline(name):
+    kind = registry.backends.load(name).Options
+    assert option_names(kind) == tuple(name for name in option_names(kind) if name in argument_help(kind, "Attributes"))
+    assert not {*option_names(kind)} & {*KEYS, *option_names(RestartOptions)}

@@ -1,0 +1,71 @@
+"""A backend of n rows for which one sub-environment answers: what wrappers are tried on before n are started."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import gymnasium
+
+from vecwrap.env.backend import Backend
+from vecwrap.env.runner import Runner
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.rows.step_result import Frames, IntArray
+from vecwrap.sources.description import Description
+from vecwrap.sources.failure import Failure
+from vecwrap.sources.sub_env import Factory
+
+
+class OneForAll(Runner):
+    """n rows, all answered for by one sub-environment, to try vector wrappers on. It cannot be stepped.
+
+    Its owner closes the backend of that sub-environment, or the engine.
+    """
+
+    name: ClassVar[str] = "probe"
+
+    def __init__(self, one: VecEnv) -> None:
+        backend: Any = one.unwrapped
+        self._one = backend
+        self.engine = self._one.runner.engine  # one that cannot send frames refuses
+
+    def start(self, factories: Sequence[Factory]) -> Description:
+        made: Description = self._one.core.description
+        return dataclasses.replace(made, metadata=dict(self._one.metadata))
+
+    def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        self._asked_for = list(env_ids)
+        ids = list(range(self._one.num_envs))  # an engine may answer for all or for none
+        self._one.runner.ask(method, ids, [arguments[0]] * len(ids))
+
+    def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
+        values, failures = self._one.runner.answers(deadline)
+        return {i: values[0] for i in self._asked_for if values}, failures
+
+    def stop(self, timeout: float, terminate: bool) -> None:
+        pass
+
+    def send(self, env_ids: IntArray) -> None:
+        raise AssertionError(_NO_STEPS)
+
+    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        raise AssertionError(_NO_STEPS)
+
+    def poll(self, deadline: float | None) -> None:
+        raise AssertionError(_NO_STEPS)
+
+    def frames(self, wanted: Sequence[Frames]) -> None:
+        raise AssertionError(_NO_STEPS)
+
+
+_NO_STEPS = "wrappers are tried on a probe, which is never stepped"
+
+
+def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any]) -> Backend:
+    """Return a backend of n rows for which one sub-environment, or an engine, answers."""
+    return Backend(OneForAll(one), [_made_already] * num_envs, **settings)
+
+
+def _made_already() -> gymnasium.Env[Any, Any]:
+    raise AssertionError("a probe makes no sub-environments")

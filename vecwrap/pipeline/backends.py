@@ -1,0 +1,134 @@
+"""Where a pipeline's sub-environments run: the backend that it names or gets, and whether the options fit."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gymnasium.envs.registration import EnvSpec
+
+from vecwrap.backends.workers.cores import usable_cores
+from vecwrap.backends.workers.options import ProcessOptions
+from vecwrap.env.options import RestartOptions, option_names
+from vecwrap.env.runner import Runner
+from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.pipeline import registry
+from vecwrap.pipeline.changes import KEYS
+from vecwrap.pipeline.environments import of_module
+from vecwrap.pipeline.signatures import Signature
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.values import Settings, shown
+from vecwrap.pipeline.words import BackendSpec
+from vecwrap.sources.import_paths import import_path
+
+# Microseconds of a step on a core of about 3 GHz, by the module of the environment; the first that fits counts. Of
+# others we know nothing: `vecwrap tune` measures.
+STEP_COSTS = {
+    "gymnasium.envs.classic_control.acrobot.": 35.0,
+    "gymnasium.envs.classic_control.": 8.0,
+    "gymnasium.envs.toy_text.": 8.0,
+}
+WRAPPER_COST = 5.0  # of a wrapper around a sub-environment
+HAND_OVER = 100.0  # what it costs to hand a vector step to other processes and to be woken by them
+
+
+def step_cost(specs: Sequence[EnvSpec | None], num_wrappers: int) -> float | None:
+    """Return the microseconds that the dearest of these environments takes for a step; None if one is not known."""
+    costs = [None if spec is None else of_module(STEP_COSTS, spec.entry_point) for spec in specs]
+    known = [cost + num_wrappers * WRAPPER_COST for cost in costs if cost is not None]
+    return max(known) if len(known) == len(costs) else None
+
+
+def choose(options: Mapping[str, Any], n: int, *, cost: float | None, in_part: bool) -> tuple[str, str]:
+    """Return the name of a backend, and why; ``in_part``: ``recv`` takes some rows while others are being stepped."""
+    asked = [name for name in option_names(ProcessOptions) if options.get(name) is not None]
+    if asked:
+        return "shmem", f"{' and '.join(asked)} ask{'s' * (len(asked) == 1)} for worker processes"
+    if options.get("on_failure") == "restart":
+        return (
+            "shmem",
+            "on_failure=restart asks for worker processes, so that a crash takes no more than its own with it",
+        )
+    if n == 1:
+        return "dummy", "one sub-environment is quickest in this process"
+    saved = None if cost is None else n * cost * (1 - 1 / min(n, usable_cores()))
+    if saved is not None and saved <= HAND_OVER and not in_part:
+        return "dummy", f"{n} steps of so cheap an environment are quicker in this process than handed to others"
+    return "shmem", f"{n} sub-environments share the cores; vecwrap tune measures whether another way is quicker"
+
+
+def plan_backend(
+    spec: PipelineSpec, n: int, *, known: bool = False, cost: float | None = None
+) -> tuple[type[Runner], Mapping[str, Any], BackendSpec, str]:
+    """Choose and check a backend: its runner, its options, its resolved spec, and why (``""`` if it was requested)."""
+    given, number = dict(spec.backend.options), n // (spec.envs_per_engine or 1)  # of what is distributed
+    target, reason = spec.backend.target, ""
+    if target == "auto":
+        target, reason = choose(given, number, cost=cost, in_part=spec.batch_size is not None)
+        reason = reason if spec.envs_per_engine is None else reason.replace("sub-environment", "engine")
+    where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
+    runner = find_runner(target, where)
+    signature = signature_of(runner)
+    _refuse_unknown_options(spec, [parameter.name for parameter in signature.parameters], where)
+    options = dict(signature.bind((), given, where, lambda key, name: where_option(spec, name)).kwargs)
+    with _placed(spec, options, where):
+        own = runner.Options(**{name: options[name] for name in option_names(runner.Options) if name in options})
+        restarts = RestartOptions(**{name: options[name] for name in option_names(RestartOptions) if name in options})
+        alone = True
+        if isinstance(own, ProcessOptions):
+            own.refuse_isolation(restart=restarts.restart, batch_size=spec.batch_size)
+            asked = own.isolating(restart=restarts.restart, batch_size=spec.batch_size)
+            alone = bool(asked or own.workers or own.envs_per_worker)
+    if (options.get("workers") or 0) > number:
+        options["workers"] = number
+    name = registry.backends.name_of(runner) or import_path(runner) or runner
+    written = BackendSpec(name, options)
+    if target == "shmem" and known and not alone and options.get("parent_share") is None and min(n, usable_cores()) > 1:
+        options["parent_share"] = True  # like the number of workers: choices made for this machine are not written
+    return runner, Settings(options), written, reason
+
+
+def find_runner(target: Any, where: str) -> type[Runner]:
+    """Return what a backend's name, import path or class stands for."""
+    runner: Any = registry.backends.find(target, where)
+    if not (isinstance(runner, type) and issubclass(runner, Runner)):
+        raise PlanError(f"{where}: expected a class derived from vecwrap.env.runner.Runner, got {shown(runner)}.")
+    return runner
+
+
+def signature_of(runner: type[Runner]) -> Signature:
+    """The options of a backend in pipelines: its runner's own, then those that every backend has."""
+    parameters = (Signature.of(kind, skip=0).parameters for kind in (runner.Options, RestartOptions))
+    return Signature(tuple(parameter for each in parameters for parameter in each))
+
+
+def _refuse_unknown_options(spec: PipelineSpec, names: Sequence[str], where: str) -> None:
+    for name in spec.backend.options:
+        if name in names:
+            continue
+        place = where_option(spec, name)
+        if name in KEYS:
+            raise PlanError(f"{place}: {name} is the pipeline's own; write it one level up.")
+        if name in option_names(ProcessOptions) and "workers" not in names:
+            remedy = ' It runs in this process; leave the option out, or take backend="shmem".'
+        else:
+            remedy = did_you_mean(name, names) or f" It has {', '.join(names)}."
+        raise PlanError(f"{place}: {where.rpartition(': ')[2]} has no option {name}.{remedy}")
+
+
+@contextlib.contextmanager
+def _placed(spec: PipelineSpec, options: Mapping[str, Any], where: str) -> Iterator[None]:
+    """Report a value that makes no sense with the place where it was written."""
+    try:
+        yield
+    except PlanError as error:
+        option, _, message = str(error).partition(": ")
+        place, message = (where_option(spec, option), message) if option in options else (where, str(error))
+        raise PlanError(f"{place}: {message.removesuffix('.')}.") from None
+
+
+def where_option(spec: PipelineSpec, option: str) -> str:
+    """``"pong.yaml:4: backend.workers"``; if not in a file, the name in ``build``: ``"workers"``."""
+    source = spec.source.at("backend", option)
+    return str(source) if source.prefix() else option

@@ -1,0 +1,195 @@
+"""What a plan sends to workers: factories of environments and engines, and wrappers with their arguments."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping
+from copy import copy, deepcopy
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+
+from vecwrap.errors import PlanError, VecwrapError, cause_of, did_you_mean, text_of
+from vecwrap.sources.import_paths import import_path
+
+Env = gymnasium.Env[Any, Any]
+
+
+@dataclass(frozen=True)
+class MakeEnvironment:
+    """A factory for a registered environment."""
+
+    env_spec: EnvSpec  # its registration, by value
+    kwargs: Mapping[str, Any]  # the arguments to make it with
+    where: str = ""  # the place of its render mode, for errors; ``""``: any mode may be tried
+    for_window: bool = False  # whether its frames are for the one window that shows all
+
+    def __call__(self) -> Env:
+        """Make one."""
+        _no_banner(self.env_spec.entry_point)
+        creator = creator_of(self.env_spec.entry_point)
+        refuse_render_mode(creator, self.kwargs, str(self), self.where, for_window=self.for_window)
+        # The passive checker would look at each sub-environment's first steps; build(debug=True) looks at all of them.
+        return gymnasium.make(self.env_spec, **{"disable_env_checker": True, **own_arguments(dict(self.kwargs))})
+
+    def __str__(self) -> str:
+        return self.env_spec.id
+
+
+@dataclass(frozen=True)
+class MakeByCalling:
+    """A callable with arguments; each environment gets its own copies, so none sees another's changes.
+
+    Not a ``functools.partial``: that would merge with one of the user's, whose arguments are passed on as they are.
+    """
+
+    func: Callable[..., Any]
+    keywords: Mapping[str, Any]
+    args: tuple[()] = ()
+
+    def __call__(self) -> Any:
+        """Make one."""
+        return self.func(**own_arguments(dict(self.keywords)))
+
+
+def refuse_render_mode(
+    creator: Any, kwargs: Mapping[str, Any], name: str, where: str, *, for_window: bool = False
+) -> None:
+    """Refuse a mode that an environment's class does not declare; a class that declares none may have any.
+
+    Gymnasium only warns. It makes lists and windows from frames by itself.
+    """
+    mode, metadata = kwargs.get("render_mode"), getattr(creator, "metadata", None)
+    modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
+    if not where or mode is None or not modes or str(mode).removesuffix("_list") in modes:
+        return
+    if mode == "human" and {"rgb_array", "rgb_array_list"}.intersection(modes):
+        return
+    if for_window:
+        raise PlanError(f"{where}: {no_frames(name, f'render_modes {list(modes)} in its metadata')}")
+    got, near = f'"{mode}"' if isinstance(mode, str) else repr(mode), did_you_mean(str(mode), modes)
+    raise PlanError(f"{where}: expected one that {name} has ({', '.join(modes)}), got {got}.{near}")
+
+
+@dataclass(frozen=True)
+class MakeEngine:
+    """A factory for the vector class that is registered with an environment."""
+
+    env_spec: EnvSpec  # the registration, by value
+    kwargs: Mapping[str, Any]
+    num_envs: int
+
+    def __call__(self) -> Any:
+        """Make one."""
+        _no_banner(self.env_spec.vector_entry_point)
+        return gymnasium.make_vec(
+            self.env_spec, self.num_envs, vectorization_mode="vector_entry_point", **own_arguments(dict(self.kwargs))
+        )
+
+    def __str__(self) -> str:
+        return self.env_spec.id
+
+
+@dataclass(frozen=True)
+class WrapSubEnv:
+    """A sub-environment wrapper with its arguments: takes an environment, returns the wrapped one."""
+
+    target: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    where: str = ""
+
+    def __call__(self, env: Env) -> Any:
+        """Wrap it."""
+        try:
+            args, kwargs = own_arguments((self.args, dict(self.kwargs)))
+            wrapped = self.target(env, *args, **kwargs)
+        except (Exception, SystemExit) as error:
+            if not self.where:
+                raise
+            raise refusal(self.where, error) from cause_of(error)
+        if not isinstance(wrapped, gymnasium.Env):
+            raise PlanError(
+                f"{self.where or self}: expected a gymnasium.Env from it, got {type(wrapped).__name__}. (A callable "
+                "that wraps the whole vector says so: def wrap(env: vecwrap.VecEnv).)"
+            )
+        return wrapped
+
+    def __repr__(self) -> str:
+        return import_path(self.target) or str(getattr(self.target, "__qualname__", type(self.target).__qualname__))
+
+
+def refusal(where: str, error: BaseException) -> PlanError:
+    """Return what a wrapper raised as a PlanError with its place; the wrapper's name is not repeated."""
+    if isinstance(error, VecwrapError):
+        name = where.rpartition('"')[0].rpartition('"')[2]
+        return PlanError(f"{where}: {str(error).removeprefix(f'{name}: ')}")
+    return PlanError(f"{where}: raised {type(error).__name__}: {text_of(error)}".removesuffix(": "))
+
+
+def creator_of(entry_point: Any) -> Any:
+    """Return what makes an environment: an entry point, imported if it is a path."""
+    return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+
+
+def _no_banner(entry_point: Any) -> None:
+    """Keep ale-py's out of the user's output."""
+    if str(entry_point).startswith("ale_py"):
+        import ale_py
+
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
+
+def no_frames(name: str, got: str) -> str:
+    """Return the message that one window cannot show these environments."""
+    return (
+        f"expected {name} to render rgb_array, for one window shows the frames of all; got {got}. A window of its own "
+        'for each sub-environment, where it can open one: env_kwargs={"render_mode": "human"}'
+    )
+
+
+# -- arguments of one environment -------------------------------------------------------------------------------------
+
+
+def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """Copy arguments for one environment, each in its own type; a part that occurs twice stays one.
+
+    What cannot be copied (a lock, an emulator) is passed as it is.
+    """
+    memo = {} if memo is None else memo
+    if id(value) in memo:
+        return memo[id(value)]
+    made = value
+    if type(value) in (list, tuple):
+        made = type(value)([own_arguments(part, memo) for part in value])
+    elif type(value) in (dict, MappingProxyType):
+        made = type(value)({key: own_arguments(part, memo) for key, part in value.items()})
+    elif type(value) in (OrderedDict, defaultdict) or getattr(value, "__dict__", memo) is value:
+        made = with_parts(value, {key: own_arguments(part, memo) for key, part in value.items()})
+    else:
+        before = dict(memo)
+        try:
+            return deepcopy(value, memo)
+        except Exception:
+            memo.clear()  # it may hold half of a copy
+            memo.update(before)
+            if isinstance(value, dict):  # such as one whose ``__getattr__`` raises KeyError for any name
+                made = with_parts(value, {key: own_arguments(part, memo) for key, part in value.items()})
+    memo[id(value)] = made
+    return made
+
+
+def with_parts(old: Mapping[Any, Any], parts: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Return a mapping of the same type with some values replaced."""
+    made: Any
+    if getattr(old, "__dict__", None) is old:  # its attributes are its keys, which ``copy`` would not keep
+        made = dict.__new__(type(old))
+        made.__dict__ = made
+    else:
+        made = copy(old)
+    for key, value in {**old, **parts}.items():
+        made[key] = value
+    return made  # type: ignore[no-any-return]

@@ -1,0 +1,111 @@
+"""What comes out of an environment and of each wrapper around it: what a plan asks a worker before n are started."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+
+from vecwrap.errors import PlanError
+from vecwrap.sources.declares import declared_by
+from vecwrap.sources.description import joint_space
+from vecwrap.sources.factories import WrapSubEnv
+from vecwrap.sources.sub_env import SubEnvFactory
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What comes out of the environment, or of a wrapper; of what a wrapper would have wrapped, if it refuses."""
+
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    render_mode: str | None = None
+    stacks: str = ""  # the name of what stacks observations in it
+    words: str = ""  # the wrapper's ``describe``
+    refusal: PlanError | None = None
+
+    @classmethod
+    def of(cls, env: Any, refusal: PlanError | None = None, *, own: bool = True) -> Stage:
+        """Inspect what has just been made or wrapped; ``own``: it is a wrapper, which may describe itself."""
+        single = "single_" if isinstance(env, gymnasium.vector.VectorEnv) else ""
+        wrapper = type(env) if own and refusal is None else object
+        return cls(
+            getattr(env, f"{single}observation_space", None),  # type: ignore[arg-type] # the backend refuses None
+            getattr(env, f"{single}action_space", None),  # type: ignore[arg-type]
+            getattr(env, "render_mode", None),
+            stacks_already(env),
+            env.describe() if isinstance(env, declared_by(wrapper)) else "",
+            refusal,
+        )
+
+    @classmethod
+    def of_all(cls, stages: Sequence[Stage]) -> Stage:
+        """Join what comes out of several environments: a refusal if there is one, else the joint observation space."""
+        first = next((stage for stage in stages if stage.refusal is not None), stages[0])
+        spaces_ = [stage.observation_space for stage in stages]
+        if first.refusal is not None or all(space == spaces_[0] for space in spaces_[1:]):
+            return first
+        joint = joint_space(spaces_)
+        words = _JOINT if joint is not None else "observations differ between the sub-environments; those of the first"
+        return dataclasses.replace(
+            first, observation_space=spaces_[0] if joint is None else joint, words=first.words or words
+        )
+
+
+_JOINT = "bounds differ between the sub-environments: these contain them all"
+
+
+def stacks_already(env: Any) -> str:
+    """The name of what stacks observations in an environment or engine, if that can be seen; else ``""``."""
+    while isinstance(env, (gymnasium.Wrapper, gymnasium.vector.VectorWrapper)):
+        if "FrameStack" in type(env).__name__:
+            return type(env).__name__
+        env = env.env
+    name, config = type(env).__name__, getattr(env, "config", None)  # EnvPool's
+    stacked = config.get("stack_num") if isinstance(config, Mapping) else getattr(env, "stack_num", None)
+    if name == "AtariVectorEnv":  # it does not expose its stack_num
+        stacked = env.single_observation_space.shape[0]
+    return f"{name} ({stacked})" if isinstance(stacked, int) and stacked > 1 else ""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A factory whose environment has its ``stages``: of what ``make`` returns, and after each wrapper.
+
+    A wrapper that refuses is skipped, and the next is tried without it.
+    """
+
+    make: Callable[[], Any]
+    wrappers: tuple[WrapSubEnv, ...]
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        """Make it, and inspect it after each wrapper."""
+        stages: list[Stage] = []
+
+        def look(env: Any) -> Any:
+            stages.append(Stage.of(env, own=False))
+            return env
+
+        def tried(wrapper: WrapSubEnv) -> Callable[[Any], Any]:
+            def wrap(env: Any) -> Any:
+                try:
+                    wrapped = wrapper(env)
+                except PlanError as refusal:
+                    stages.append(Stage.of(env, refusal))
+                    return env
+                stages.append(Stage.of(wrapped))
+                return wrapped
+
+            return wrap
+
+        probed = _Probed(SubEnvFactory(self.make, (look, *map(tried, self.wrappers)))())
+        probed.stages = tuple(stages)
+        return probed
+
+
+class _Probed(gymnasium.Wrapper[Any, Any, Any, Any]):
+    stages: tuple[Stage, ...] = ()
