@@ -45,11 +45,13 @@ class Pending:
         resetting: all rows of the last call that requested resets.
         seed: of ``build``; used by the first reset if it is given none.
         start_index: added to the index of each sub-environment in seeds.
+        together: so many consecutive rows have one seed: the agents of a game.
         of_chain: those of all numberings in the chain, of which one at most has a call.
     """
 
-    def __init__(self, all_ids: IntArray, *, seed: int | None = None, start_index: int = 0) -> None:
+    def __init__(self, all_ids: IntArray, *, seed: int | None = None, start_index: int = 0, together: int = 1) -> None:
         self.num_envs = len(all_ids)
+        self.together = together
         self.all_ids = all_ids
         self.call: str | None = None
         self.through: tuple[StepResult, FiveTuple] | None = None
@@ -61,10 +63,11 @@ class Pending:
 
     def seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
         """Return the seed of each of these rows; build's seed is used if none is given."""
-        given = read_seeds(seed, env_ids, self.num_envs, self.start_index)
+        sources, number = env_ids // self.together, self.num_envs // self.together
+        given = read_seeds(seed, sources, number, self.start_index)
         if self.seed is None:
             return given
-        of_build = read_seeds(self.seed, env_ids, self.num_envs, self.start_index)
+        of_build = read_seeds(self.seed, sources, number, self.start_index)
         return [own if own is not None else built for own, built in zip(given, of_build, strict=True)]
 
     def indices(self, indices: Any, what: str = "env_ids", *, once: bool = False) -> IntArray:

@@ -163,6 +163,7 @@ class Description:
     spec: Any
     name: str
     why_no_masked_resets: str = ""  # if no row of it can be reset alone
+    agents: tuple[str, ...] = ()  # of a game, in the order of its rows
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> Description:

@@ -178,11 +178,11 @@ class SubEnv:
         if name == "render":
             return self.render()
         attribute = self.env.get_wrapper_attr(name)
-        return _yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
+        return yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
 
     def get_attr(self, name: str) -> Any:
         """Return an attribute of the outermost wrapper that has it; plain data as a copy, as from other processes."""
-        return _yours(self.env.get_wrapper_attr(name))
+        return yours(self.env.get_wrapper_attr(name))
 
     def set_attr(self, name: str, value: Any) -> str | None:
         """Set an attribute on the outermost wrapper where it lives; a new one on the environment itself.
@@ -211,7 +211,7 @@ class SubEnv:
 
     def render(self) -> Any:
         """Return what the environment renders, as an array of the caller's own."""
-        return _yours(self.env.render())
+        return yours(self.env.render())
 
     def state(self) -> dict[str, Any]:
         """Return all state needed to continue from here; ``env`` is None if the environment has never been reset."""
@@ -442,14 +442,7 @@ class SubEnv:
         return bool(self._goes_on) and any(wrapper.game_goes_on for wrapper in self._goes_on)
 
     def _frame(self) -> Any:
-        """Render for a recorder, whose problems must not affect training: an exception takes the frame's place."""
-        try:
-            frame = self.render()
-        except BaseException as error:  # not all are Exceptions: those of libraries in Rust, say
-            if is_interrupt(error):
-                raise
-            return RemoteTraceback(traceback_of(error))
-        return RemoteTraceback("render() gave None, expected a frame") if frame is None else frame
+        return frame_of(self.env.render)
 
     def _step_after_end(self) -> None:
         if self._mode is Autoreset.NEXT_STEP:
@@ -523,7 +516,18 @@ def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
     return others if seed is None else {**others, "episode_seed": seed}
 
 
-def _yours(value: Any) -> Any:
+def frame_of(render: Callable[[], Any]) -> Any:
+    """Render for a recorder, whose problems must not affect training: an exception takes the frame's place."""
+    try:
+        frame = yours(render())
+    except BaseException as error:  # not all are Exceptions: those of libraries in Rust, say
+        if is_interrupt(error):
+            raise
+        return RemoteTraceback(traceback_of(error))
+    return RemoteTraceback("render() gave None, expected a frame") if frame is None else frame
+
+
+def yours(value: Any) -> Any:
     """The value to return: arrays, lists and dicts as copies, as from other processes; other objects themselves."""
     if isinstance(value, np.ndarray):
         return value.copy()

@@ -1,0 +1,479 @@
+"""A game of several agents, PettingZoo's ``AECEnv`` or ``ParallelEnv``, whose agents are rows.
+
+A hand-written loop over ``env.last()`` is the measure: an agent's transition is what it saw when it moved, its action,
+the sum of its rewards until it is to move again or has left, and what it then sees. So a row is ``live`` when its agent
+is to move, when it leaves, and when a game begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, create_empty_array, iterate
+
+from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.rows.infos import own_copy
+from vecwrap.rows.step_result import Autoreset, Frames
+from vecwrap.rows.table import Slots
+from vecwrap.sources.description import Description, joint_space, same_space, space_text
+from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.several import Several
+from vecwrap.sources.sub_env import frame_of, yours
+
+
+class Game(Several):
+    """One game, and its agents' rows of the slots.
+
+    Args:
+        env: PettingZoo's ``AECEnv`` or ``ParallelEnv``; closing this closes it.
+        number: which game of the vector it is.
+        mode: its autoreset mode.
+    """
+
+    kind: ClassVar[str] = "game"
+    methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr", "is_wrapped", "game_state")
+
+    def __init__(self, env: Any, number: int, mode: Autoreset) -> None:
+        super().__init__()
+        self.env = env
+        self.number = number
+        self.mode = mode
+        self.is_parallel = is_parallel(env)
+        self.agents = agents_of(env)
+        self.num_rows = len(self.agents)
+        self.name = name_of(env)
+        self.observation_space, self.action_space = spaces_of(env, self.agents)
+        self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
+        self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
+        self._over = True  # no running game
+        self._mover = 0  # whose turn it is, in games in turns
+        self._acting: list[Any] = []  # who acts in the next step, in simultaneous ones
+        self._in_stride = False  # whether an ordinary step changes nothing but rewards, observations and infos
+        self._seed: int | None = None
+        self._episode = 0
+        self._moves = 0
+        self._autoresetting = False
+        self._left: list[tuple[int, dict[str, Any]]] = []  # rows whose agents left in this step, and their infos
+        self._frames = [Frames.NONE] * self.num_rows
+        self._any_frames = False
+
+    def describe(self) -> Description:
+        """What a backend must know of it."""
+        metadata = dict(getattr(self.env, "metadata", None) or {})
+        mode = getattr(self.env, "render_mode", None)
+        space, actions = self.observation_space, self.action_space
+        return Description(space, actions, metadata, mode, None, self.name, agents=tuple(map(str, self.agents)))
+
+    def attach(self, slots: Slots, first_row: int) -> None:
+        """Set where the results go."""
+        self._slots, self._first_row = slots, first_row
+        self._at = slice(first_row, first_row + self.num_rows)
+        rows = range(first_row, first_row + self.num_rows)
+        self._put = [slots.observations.putter(row) for row in rows]
+        self._put_final = [slots.final_observations.putter(row) for row in rows]
+        self._in_stride = False
+
+    def envs(self) -> list[Any]:
+        """The game, for each of its rows."""
+        return [self.env] * self.num_rows
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def reset_rows(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Begin a game; all of its rows are reset at once, with one seed."""
+        assert len(rows) == self.num_rows, "the books refuse parts of a game"
+        self._autoresetting = False
+        self._reset(seeds[0], own_copy(options))
+
+    def step(self) -> None:
+        """Let the agent whose turn it is move, or all that are in the game; then write all rows."""
+        self._left.clear()
+        if self._over:
+            self._step_after_end()
+        elif self.is_parallel:
+            self._step_all()
+        else:
+            self._step_one()
+
+    def _reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        self._over = True
+        self._begin(seed, options, lambda: self._slots.rest(self._at))
+
+    def _begin(self, seed: int | None, options: dict[str, Any] | None, before_rows: Callable[[], None]) -> None:
+        """Reset the environment, and open all rows."""
+        env = self.env
+        if seed is not None:
+            self._seed = seed
+            for space in {id(one): one for both in self._given_spaces for one in both}.values():
+                space.seed(seed)
+        result = env.reset(seed=seed, options=options)
+        self._over, self._in_stride = False, False
+        self._episode, self._moves = self._episode + 1, 0
+        before_rows()
+        slots, at = self._slots, self._at
+        slots.waits[at] = slots.gone[at] = slots.first[at] = True
+        self._refuse_changed()
+        for agent in self.agents:
+            if agent not in env.agents:  # it may join later
+                self._put[self._seat_of[agent]](nothing_of(self.observation_space))
+        if self.is_parallel:
+            self._open_all(*self._pair(result))
+        else:
+            self._open_turns()
+        self._write_frames()
+
+    def _open_turns(self) -> None:
+        env = self.env
+        mover = env.agent_selection
+        for agent in env.agents:
+            if agent != mover:
+                self._open(self._seat(agent), env.observe(agent), env.infos.get(agent, {}))
+        observation, _, _, _, info = env.last()
+        self._mover = self._seat(mover)
+        self._open(self._mover, observation, info)
+        self._slots.waits[self._first_row + self._mover] = False
+
+    def _open_all(self, observations: Any, infos: Any) -> None:
+        self._acting = list(self.env.agents)
+        for agent in self._acting:
+            seat = self._seat(agent)
+            self._open(seat, self._of(observations, agent, "observations", "reset"), (infos or {}).get(agent) or {})
+            self._slots.waits[self._first_row + seat] = False
+
+    def _open(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
+        """Have an agent's episode begin in its row."""
+        slots, row = self._slots, self._first_row + seat
+        slots.gone[row] = False
+        slots.first[row] = slots.live[row] = slots.raw_first[row] = True
+        self._write(seat, observation, info)
+
+    def _join(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
+        """Have an agent come into a running game, maybe for the second time."""
+        slots, row = self._slots, self._first_row + seat
+        slots.terminations[row] = slots.truncations[row] = False
+        self._open(seat, observation, info)
+
+    def _step_one(self) -> None:
+        """One turn, as a loop over ``env.last()`` takes it; agents that are done leave at once."""
+        env, slots, row = self.env, self._slots, self._first_row + self._mover
+        (action,) = slots.actions.get_all([row])
+        env.step(action)
+        self._moves += 1
+        slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
+        self._forget_infos()
+        slots.acted[row] = True
+        while env.agents:
+            agent = env.agent_selection
+            observation, reward, terminated, truncated, info = env.last()
+            seat = self._seat(agent)
+            row = self._first_row + seat
+            if slots.gone[row]:
+                self._join(seat, observation, info)
+            else:
+                self._pay(row, reward)
+                self._write(seat, observation, info)
+            if not (terminated or truncated):
+                slots.waits[row], self._mover = False, seat
+                self._write_frames()
+                return
+            self._leave(seat, bool(terminated), bool(truncated), observation, info)
+            env.step(None)
+            if agent in env.agents and (env.terminations[agent] or env.truncations[agent]):
+                raise PlanError(
+                    f"{agent} is done but stays in agents: expected step(None) to take it out, as _was_dead_step does"
+                )
+        self._end()
+
+    def _step_all(self) -> None:
+        """One step of all agents that are in the game."""
+        env, slots, first = self.env, self._slots, self._first_row
+        agents = self._acting
+        rows = [first + self._seat_of[agent] for agent in agents]
+        actions = dict(zip(agents, slots.actions.get_all(rows), strict=True))
+        result = env.step(actions)
+        if not isinstance(result, tuple) or len(result) != 5:
+            got = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+            raise PlanError(f"step: expected PettingZoo's five dicts, got {got}")
+        observations, rewards, terminations, truncations, infos = result
+        self._moves += 1
+        present = env.agents
+        done = any(terminations.get(agent) or truncations.get(agent) for agent in agents) or present != agents
+        if done or not self._in_stride:
+            slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
+            self._forget_infos()
+            slots.acted[rows] = True
+            slots.waits[rows] = False
+        for agent, row in zip(agents, rows, strict=True):
+            self._pay(row, self._of(rewards, agent, "rewards", "step"))
+            self._write(row - first, self._of(observations, agent, "observations", "step"), infos.get(agent) or {})
+        self._in_stride = not (done or self._any_frames)
+        if done:
+            self._go_on_without(agents, observations, terminations, truncations, infos)
+            if not self._acting:
+                self._end()
+                return
+        self._write_frames()
+
+    def _go_on_without(self, agents: list[Any], observations: Any, *flags_and_infos: Any) -> None:
+        """Have agents that are done leave, and new ones join."""
+        terminations, truncations, infos = flags_and_infos
+        stay: list[Any] = []
+        for agent in agents:
+            terminated = bool(self._of(terminations, agent, "terminations", "step"))
+            truncated = bool(self._of(truncations, agent, "truncations", "step"))
+            seat = self._seat_of[agent]
+            if terminated or truncated:
+                self._leave(seat, terminated, truncated, observations[agent], infos.get(agent) or {})
+            elif agent in self.env.agents:
+                stay.append(agent)
+            else:
+                raise PlanError(
+                    f"{agent} is no longer in agents, though neither terminated nor truncated: expected one of the two "
+                    "in the step in which it leaves"
+                )
+        for agent in self.env.agents:
+            if agent not in agents:
+                seat = self._seat(agent)
+                self._join(seat, self._of(observations, agent, "observations", "step"), infos.get(agent) or {})
+                self._slots.waits[self._first_row + seat] = False
+                stay.append(agent)
+        self._acting = stay
+
+    def _pay(self, row: int, reward: Any) -> None:
+        slots = self._slots
+        slots.rewards[row] = slots.raw_rewards[row] = reward
+        slots.live[row] = True
+
+    def _leave(self, seat: int, terminated: bool, truncated: bool, observation: Any, info: dict[str, Any]) -> None:
+        """Have an agent's episode end in its row, which is written already."""
+        slots, row = self._slots, self._first_row + seat
+        slots.terminations[row], slots.truncations[row] = terminated, truncated
+        slots.raw_dones[row] = slots.gone[row] = slots.waits[row] = True
+        if self.mode is Autoreset.SAME_STEP:  # the next game may begin in this very step
+            self._put_final[seat](observation)
+            self._left.append((row, info))
+
+    def _end(self) -> None:
+        """Nobody is left: the game is over."""
+        self._over, self._in_stride = True, False
+        if self.mode is not Autoreset.SAME_STEP:
+            self._write_frames()
+            return
+        slots = self._slots
+        for row, info in self._left:
+            slots.forget_final_info(row)
+            if info or slots.informed:
+                slots.put_final_info(row, info)
+        wanted = [row for row, _ in self._left if self._frames[row - self._first_row] is Frames.ALL]
+        if wanted:
+            slots.final_frames.update(dict.fromkeys(wanted, frame_of(self.env.render)))
+        self._autoresetting = True
+        self._begin(None, None, self._forget_infos)
+        self._autoresetting = False
+
+    def _step_after_end(self) -> None:
+        if self.mode is Autoreset.NEXT_STEP:
+            self._reset(None, None)
+            return
+        assert self.mode is Autoreset.EPISODIC, "the books refuse to step an ended game"
+        self._slots.rest(self._at, keep_dones=True)
+        self._forget_infos()
+
+    # -- parts of rows -------------------------------------------------------------------------------------------------
+
+    def _write(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
+        slots = self._slots
+        if self.debug and not self.observation_space.contains(observation):
+            raise ValueError(
+                f"{self.agents[seat]}: expected an observation in {self.observation_space}, got {observation!r}"
+            )
+        if info or slots.informed:
+            slots.put_info(self._first_row + seat, info)
+        self._put[seat](observation)
+
+    def _forget_infos(self) -> None:
+        """Infos belong to live rows alone."""
+        slots = self._slots
+        if slots.informed or slots.frames:
+            for row in range(self._at.start, self._at.stop):
+                slots.forget_info(row)
+
+    def want_frames(self, row: int, frames: Frames) -> None:
+        """Set which frames of a row are wanted; all rows of a game show the same picture."""
+        self._frames[row] = frames
+        self._any_frames = any(one is not Frames.NONE for one in self._frames)
+        self._in_stride = False
+
+    def _write_frames(self) -> None:
+        slots = self._slots
+        if not (self._any_frames or slots.frames):
+            return
+        wanted = [
+            row
+            for row, frames in enumerate(self._frames, self._first_row)
+            if frames is Frames.ALL or (frames is Frames.OPENING and slots.raw_first[row])
+        ]
+        if wanted:
+            slots.frames.update(dict.fromkeys(wanted, frame_of(self.env.render)))
+        elif slots.frames:
+            for row in range(self._at.start, self._at.stop):
+                slots.frames.pop(row, None)
+
+    def _seat(self, agent: Any) -> int:
+        try:
+            return self._seat_of[agent]
+        except (KeyError, TypeError):
+            raise PlanError(
+                f"expected an agent of possible_agents ({', '.join(map(str, self.agents))}), got {agent!r}"
+            ) from None
+
+    def _of(self, values: Any, agent: Any, what: str, during: str) -> Any:
+        try:
+            return values[agent]
+        except (KeyError, TypeError):
+            got = list(values) if isinstance(values, dict) else type(values).__name__
+            raise PlanError(f"{during}: expected {what} of every agent that acts, got none of {agent}: {got}") from None
+
+    def _pair(self, result: Any) -> tuple[Any, Any]:
+        if isinstance(result, tuple) and len(result) == 2:
+            return result
+        raise PlanError(f"reset: expected a dict of observations and one of infos, got {type(result).__name__}")
+
+    def _refuse_changed(self) -> None:
+        """Refuse spaces that are no longer what they were when the vector was built."""
+        for agent, (observations, actions) in zip(self.agents, self._given_spaces, strict=True):
+            for what, before in (("observation_space", observations), ("action_space", actions)):
+                now = getattr(self.env, what)(agent)
+                if not same_space(now, before):
+                    raise PlanError(
+                        f"{agent}: expected the {what} that it had when the vector was built, {before}, got {now}; a "
+                        "vector has one for all, so give the largest one from the start"
+                    )
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def ask(self, method: str, rows: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+        """Ask the game itself, once; each of the rows gets the answer."""
+        return [getattr(self, f"_{method}")(*arguments[0])] * len(rows)
+
+    def refuse_method(self, method: str) -> None:
+        """Raise ArgumentError: games do not have this."""
+        raise ArgumentError(f"{self.name}, a game of several agents, has no {method}")
+
+    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        attribute = getattr(self.env, name)
+        return yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
+
+    def _get_attr(self, name: str) -> Any:
+        return yours(getattr(self.env, name))
+
+    def _set_attr(self, name: str, value: Any) -> None:
+        holder = self.env
+        while not name.startswith("_") and name not in vars(holder) and "env" in vars(holder):
+            holder = holder.env
+        setattr(holder if name in vars(holder) else self.env.unwrapped, name, own_copy(value))
+
+    def _has_attr(self, name: str) -> bool:
+        return hasattr(self.env, name)
+
+    def _is_wrapped(self, module: str, qualname: str) -> bool:
+        holders = [self.env]
+        while "env" in vars(holders[-1]):
+            holders.append(holders[-1].env)
+        kinds = (kind for holder in holders for kind in type(holder).__mro__)
+        return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
+
+    def _game_state(self) -> Any:
+        if self._episode == 0:
+            raise ArgumentError("game_states: the game has not been reset yet; call reset() first")
+        return np.array(self.env.state())
+
+    def failure(self, row: int, index: int, error: BaseException, during: str, action: Any) -> Failure:
+        """Report that it raised: the whole game has failed."""
+        of_row = during in ("step", "reset")
+        agent = self.agents[row]
+        mover = self.agents[self._mover]
+        turn = "" if self.is_parallel or during != "step" or self._over else f"It was {mover}'s turn. "
+        autoreset = during == "step" and self._autoresetting
+        if of_row:
+            self._over, self._in_stride = True, False
+        told = replace(
+            make_failure(index, error),
+            during=during,
+            action=action,
+            seed=self._seed,
+            episode=self._episode,
+            step=self._moves,
+            autoreset=autoreset,
+            stepped=autoreset,
+            refused=isinstance(error, ArgumentError) and not of_row,
+            whole=f", {agent} in game {self.number}, a {self.name} that",
+            note=f"\n{turn}The other games are unharmed; reset all agents of this one before its next step.",
+        )
+        return told if of_row else replace(told, note="", step=0, episode=0)
+
+    def close(self, timeout: float, terminate: bool) -> None:
+        """Close the environment."""
+        self.env.close()
+
+
+def is_game(made: Any) -> bool:
+    """Whether something is one of PettingZoo's environments; PettingZoo is not imported for it."""
+    return any((kind.__module__, kind.__name__) in _KINDS for kind in type(made).__mro__)
+
+
+def is_parallel(env: Any) -> bool:
+    """Whether all agents of a game move at once; PlanError if it is no game."""
+    kinds = [kind.__name__ for kind in type(env).__mro__ if (kind.__module__, kind.__name__) in _KINDS]
+    if not kinds:
+        raise PlanError(f"expected PettingZoo's AECEnv or ParallelEnv from the factory, got {type(env).__name__}")
+    return kinds[0] == "ParallelEnv"
+
+
+_KINDS = {("pettingzoo.utils.env", "AECEnv"), ("pettingzoo.utils.env", "ParallelEnv")}
+
+
+def agents_of(env: Any) -> list[Any]:
+    """Return a game's agents in the order of its rows; PlanError if that is not known, or if names repeat."""
+    agents = getattr(env, "possible_agents", None)
+    if not agents:
+        raise PlanError(
+            f"{name_of(env)}: expected possible_agents, a list of all agents that may ever take part, got {agents!r}: "
+            "each of them is a row"
+        )
+    names = [str(agent) for agent in agents]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise PlanError(f"{name_of(env)}: possible_agents: expected each name once, got {', '.join(repeated)} again")
+    return list(agents)
+
+
+def spaces_of(env: Any, agents: Sequence[Any]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    """Return the spaces of all agents; PlanError if they differ in more than bounds of observations."""
+    observations = [env.observation_space(agent) for agent in agents]
+    actions = [env.action_space(agent) for agent in agents]
+    joint = joint_space(observations)
+    if joint is None or not all(same_space(space, actions[0]) for space in actions[1:]):
+        each = "; ".join(
+            f"{agent}: observations {space_text(one)}, actions {space_text(other)}"
+            for agent, one, other in zip(agents, observations, actions, strict=True)
+        )
+        raise PlanError(
+            f"{name_of(env)}: expected agents with equal spaces, because they are rows of one vector, got {each}; "
+            "pad them in the factory (supersuit.pad_observations_v0 and pad_action_space_v0)"
+        )
+    return joint, actions[0]
+
+
+def nothing_of(space: spaces.Space[Any]) -> Any:
+    """Zeros in the form of an observation."""
+    return next(iter(iterate(batch_space(space, 1), create_empty_array(space, 1))))
+
+
+def name_of(env: Any) -> str:
+    """A game's own name, or its class's."""
+    name = (getattr(env, "metadata", None) or {}).get("name")
+    return str(name or type(getattr(env, "unwrapped", env)).__name__)
