@@ -4,10 +4,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import vecwrap
 from tests.agents import Loop, Party, Turns, choose, copied
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
+from vecwrap.errors import ArgumentError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.infos import row_of
@@ -21,6 +23,13 @@ BACKENDS = {
     "shmem, parent's share": partial(ShmemBackend, workers=1, parent_share=True),
     "subprocess": partial(SubprocessBackend, workers=2),
 }
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    return BACKENDS[request.param]
+
+
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 
 
@@ -98,7 +107,7 @@ class Look(vecwrap.VecEnvWrapper):
         n, core = env.num_envs, env.core
         self.names = [core.description.agents[i % core.books.agents] for i in range(n)]
         self.seen, self.before, self.moves = [None] * n, [None] * n, [0] * n
-        self.to_move, self.alive = np.zeros(n, bool), np.zeros(n, bool)
+        self.movers, self.present = np.zeros(n, bool), np.zeros(n, bool)
         self.transitions = [[] for _ in range(n)]
         self.actions = [0] * n
         self.games_over = 0
@@ -115,7 +124,7 @@ class Look(vecwrap.VecEnvWrapper):
         for k, i in enumerate(step.env_ids.tolist()):
             seen = copied(batches.row(step.observations, k))
             if step.acted[k]:
-                assert self.to_move[i]
+                assert self.movers[i]
                 self.before[i] = self.seen[i], self.actions[i]
                 self.moves[i] += 1
             if completed[k] and (self.before[i] is not None or dones[k]):
@@ -131,11 +140,13 @@ class Look(vecwrap.VecEnvWrapper):
                 self.seen[i] = seen
             elif self.seen[i] is not None:
                 assert_same(self.seen[i], seen)
-        self.to_move[step.env_ids], self.alive[step.env_ids] = step.to_move, step.alive
+        self.movers[step.env_ids], self.present[step.env_ids] = step.to_move, step.alive
+        assert (self.env.to_move[step.env_ids] == step.to_move).all()
+        assert (self.env.alive[step.env_ids] == step.alive).all()
 
     def choices(self, ids):
         n = self.single_action_space.n
-        return [choose(self.names[i], self.moves[i], self.seen[i], n) if self.to_move[i] else 0 for i in ids]
+        return [choose(self.names[i], self.moves[i], self.seen[i], n) if self.movers[i] else 0 for i in ids]
 
 
 def held_to_the_loop(backend, name, mode, *, games=4, steps=150, partial_sends=False, masked_resets=False):
@@ -143,16 +154,18 @@ def held_to_the_loop(backend, name, mode, *, games=4, steps=150, partial_sends=F
     rng = np.random.default_rng(5)
     with Look(backend(parts(make, k, games), autoreset=mode)) as env:
         env.reset(seed=30)
-        opened = np.ones(games, int)
         for _ in range(steps):
             going = np.ones(games, bool)
             if partial_sends:
                 going = rng.random(games) < 0.6
                 going[rng.integers(games)] = True
-            over = ~env.alive.reshape(games, k).any(axis=1)
-            if mode in ("disabled", "episodic") and over.any():
+            over = ~env.present.reshape(games, k).any(axis=1)
+            if masked_resets and rng.random() < 0.2:
+                over = over | (rng.random(games) < 0.3)
+            elif mode in ("same_step", "next_step"):
+                over[:] = False
+            if over.any():
                 env.reset(options={"reset_mask": over.repeat(k)})
-                opened += over
             ids = np.flatnonzero(going.repeat(k))
             actions = env.choices(ids)
             if partial_sends:
@@ -161,13 +174,15 @@ def held_to_the_loop(backend, name, mode, *, games=4, steps=150, partial_sends=F
             else:
                 env.step(actions)
         assert sum(map(len, env.transitions)) > 40
-        for game in range(games):
+        # Games that are broken off are in no loop; they are compared with dummy's.
+        for game in range(0 if masked_resets else games):
             expected = Loop(make(), 30 + game).play(60)
             for seat in range(k):
                 got = env.transitions[game * k + seat]
                 wanted = expected[env.names[seat]][: len(got)]
                 for number, (one, other) in enumerate(zip(wanted, got, strict=True)):
                     assert_same(one, other, f"game {game}, {env.names[seat]}, transition {number}")
+        return env.transitions
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -181,3 +196,176 @@ def test_transitions_are_those_of_a_loop_over_the_raw_game(name, mode):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_on_every_backend_with_partial_sends(backend, name, mode):
     held_to_the_loop(BACKENDS[backend], name, mode, partial_sends=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["turns", "party"])
+def test_games_that_are_broken_off_by_masked_resets_go_on_alike_on_every_backend(name, mode):
+    options = {"partial_sends": True, "masked_resets": True}
+    expected = held_to_the_loop(DummyBackend, name, mode, **options)
+    for backend in ("threads", "shmem", "subprocess"):
+        assert_same(expected, held_to_the_loop(BACKENDS[backend], name, mode, **options))
+
+
+def test_a_masked_reset_seeds_games_by_their_numbers(backend):
+    with Look(backend(parts(Turns, 4, 3), start_index=10)) as env:
+        env.reset(seed=1)
+        env.reset(seed=[50, 51, 52], options={"reset_mask": np.repeat([False, True, True], 4)})
+        for game, seed in enumerate([11, 51, 52]):
+            loop = Turns()
+            loop.reset(seed=seed)
+            np.testing.assert_array_equal(env.seen[4 * game][[0, 1, 3]], loop.observe("ann")[[0, 1, 3]])
+        with pytest.raises(ArgumentError, match="seed: expected 3 seeds, one for each game, got 12"):
+            env.reset(seed=list(range(12)))
+
+
+def test_a_part_of_a_game_is_neither_sent_nor_reset(backend):
+    with backend(parts(tictactoe, 2)) as env:
+        env.reset(seed=1)
+        with pytest.raises(
+            ArgumentError,
+            match=r"env_ids: expected all rows of a game or none, got game 1 \(tictactoe_v3\) without its rows "
+            r"3 \(player_2\); agents of one game step and begin anew together",
+        ):
+            env.send([0, 0, 0], env_ids=[0, 1, 2])
+        with pytest.raises(ArgumentError, match=r"reset_mask: .*got game 3 .*without its rows 6 \(player_1\)"):
+            env.reset(options={"reset_mask": np.arange(8) == 7})
+        env.step([0] * 8)
+
+
+def test_a_stream_comes_game_by_game_where_a_batch_is_less_than_all(backend):
+    if backend is BACKENDS["shmem, parent's share"]:
+        pytest.skip("a share of the parent's does not go with batch_size")
+    with backend(parts(Turns, 4, 6), batch_size=8) as env:
+        env.reset(seed=3)
+        env.send([0] * 24)
+        for _ in range(40):
+            *_, infos = env.recv()
+            ids = infos["env_id"]
+            assert len(ids) == 8
+            assert (np.bincount(ids // 4)[np.unique(ids // 4)] == 4).all()
+            env.send([1] * 8, ids)
+    with pytest.raises(PlanError, match="batch_size: expected a multiple of 4, the agents of a game, got 6"):
+        backend(parts(Turns, 4, 6), batch_size=6)
+
+
+def test_a_game_that_raises_takes_its_own_rows_and_no_others(backend):
+    with backend(parts(Party, 4, 3), autoreset="next_step") as env:
+        env.reset(seed=1)
+        env.set_attr("bonus", -1.0, indices=range(4, 8))
+        with pytest.raises(
+            SubEnvError,
+            match=r"sub-environment 4 \(seed 2\), 0 in game 1, a party that raised RuntimeError in step of its "
+            r"episode 1, after 0 steps: as asked\nThe other games are unharmed; reset all agents of this one",
+        ) as told:
+            env.step([4] * 12)
+        assert [error.index for error in told.value.failures] == [4, 5, 6, 7]
+        assert told.value.others[4]["env_id"].tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
+        with pytest.raises(ResetNeededError, match=r"\[4, 5, 6, 7\] have ended or failed"):
+            env.step([0] * 12)
+        env.reset(options={"reset_mask": np.arange(12) // 4 == 1})
+        env.step([0] * 12)
+
+
+def test_calls_reach_each_game_once(backend):
+    with backend(parts(Turns, 4, 2)) as env:
+        env.reset(seed=1)
+        assert env.get_attr("most") == (12,) * 8
+        assert env.call("is_done", "ann", indices=[1, 6]) == (False, False)
+        env.set_attr("most", 3)
+        assert set(env.get_attr("most")) == {3}
+        state = env.state_dict()
+        assert state["sub_envs"] is None
+        assert "turns" in state["sub_envs_missing"]
+        assert [one.tolist() for one in env.game_states()] == [[0.0, -1.0]] * 2
+        assert env.possible_agents == ("ann", "bob", "cyd", "dot")
+        assert env.row_games.tolist() == [0] * 4 + [1] * 4
+        assert env.row_agents.tolist() == ["ann", "bob", "cyd", "dot"] * 2
+
+
+class Lopsided(Party):
+    def action_space(self, agent):
+        return spaces.Discrete(5 + agent)
+
+
+class Twins(Party):
+    possible_agents = [1, "1"]
+
+
+class Nobody(Party):
+    possible_agents = []
+
+
+class Stingy(Party):
+    def step(self, actions):
+        observations, rewards, *rest = super().step(actions)
+        return observations, {agent: rewards[agent] for agent in list(rewards)[1:]}, *rest
+
+
+class Growing(Turns):
+    def reset(self, seed=None, options=None):
+        super().reset(seed, options)
+        if self.last_action >= 0 or hasattr(self, "before"):
+            self.spaces = spaces.Box(-1e6, 1e6, (5,), np.float64), self.spaces[1]
+        self.before = True
+
+
+class Stranger(Turns):
+    def next_one(self):
+        return "eve" if self.time > 2 else super().next_one()
+
+
+class Vanishing(Party):
+    def step(self, actions):
+        result = super().step(actions)
+        self.agents = self.agents[1:]
+        return result
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            Lopsided,
+            "party: expected agents with equal spaces.*0: observations .*, actions Discrete.5.; 1: .*Discrete.6.",
+        ),
+        (Twins, "party: possible_agents: expected each name once, got 1 again"),
+        (Nobody, "party: expected possible_agents, a list of all agents that may ever take part, got "),
+        (
+            Stingy,
+            "0 in game 0, a party that raised PlanError in step.*: expected rewards of every agent that acts, got none",
+        ),
+        (Growing, "ann: expected the observation_space that it had when the vector was built"),
+        (Stranger, r"expected an agent of possible_agents \(ann, bob, cyd, dot\), got 'eve'"),
+        (Vanishing, r"\d is no longer in agents, though neither terminated nor truncated"),
+    ],
+)
+def test_games_that_break_the_rules_are_refused_by_name(make, said):
+    k = max(1, len(make.possible_agents))
+    with pytest.raises((SubEnvError, PlanError), match=f"(?s){said}"), DummyBackend(parts(make, k, 2)) as env:
+        env.reset(seed=0)
+        for _ in range(40):
+            env.step([0] * 2 * k)
+
+
+def test_random_legal_moves_of_64_tictactoes_end_every_game_and_add_up_to_nothing():
+    with vecwrap.build("pettingzoo:classic/tictactoe-v3", n=64, wrappers=["monitor"], seed=1, backend="dummy") as env:
+        assert env.num_envs == 128
+        env.reset()
+        env.action_space.seed(0)
+        rng, scores, ends = np.random.default_rng(0), np.zeros(128), 0
+        for _ in range(60):
+            masks = env.action_masks()
+            assert masks.any(axis=1).sum() == 64
+            assert (masks.any(axis=1) == env.to_move).all()
+            actions = [rng.choice(np.flatnonzero(mask)) if mask.any() else 0 for mask in masks]
+            _, rewards, terminations, truncations, infos = env.step(actions)
+            np.testing.assert_array_equal(infos["action_mask"], env.action_masks())
+            assert infos["action_mask"].dtype == np.int8
+            assert not truncations.any()
+            assert not (terminations[::2] ^ terminations[1::2]).any()
+            scores += rewards
+            ends += terminations.sum()
+        assert ends > 700
+        np.testing.assert_array_equal(scores[::2], -scores[1::2])
+        assert scores.any()

@@ -25,12 +25,13 @@ from vecwrap.rows import batch as batches
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.gymnasium_form import conform_actions, refuse_outside
-from vecwrap.rows.infos import OF_ENDS, make_room
+from vecwrap.rows.infos import OF_ENDS, columns, make_room, row_of
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 
 __all__ = ["Face", "FiveTuple", "Pending", "read_indices", "with_env_ids"]
 
 FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
+MEMBER = "action_mask"  # in infos, and of Dict observations
 _PRIOR = {"step": "step_async", "reset": "reset_async", "send": "send"}
 
 
@@ -64,7 +65,8 @@ class Pending:
     def seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
         """Return the seed of each of these rows; build's seed is used if none is given."""
         sources, number = env_ids // self.together, self.num_envs // self.together
-        given = read_seeds(seed, sources, number, self.start_index)
+        what = "game" if self.together > 1 else "sub-environment"
+        given = read_seeds(seed, sources, number, self.start_index, what)
         if self.seed is None:
             return given
         of_build = read_seeds(self.seed, sources, number, self.start_index)
@@ -134,6 +136,7 @@ class Face:
         self.books = books
         self.pending = pending
         self.line: Line | None = None
+        self.told_masks: dict[str, Any] = {}  # the latest action masks that infos had, as columns of n rows
         self.shown = Shown(books, pending.num_envs)
 
     def has_observations(self, env: Any, single: spaces.Space[Any]) -> None:
@@ -407,6 +410,10 @@ class Face:
         """Gymnasium's five-tuple of m rows; built only here."""
         self.shown.remember(step)
         infos = step.infos
+        if self.books.agents:
+            infos = self._of_games(step, infos)
+        if MEMBER in infos:
+            self._note_masks(step, infos)
         if infos and not OF_ENDS.isdisjoint(infos):
             infos = make_room(infos, "final_obs", "final_info")
         if step.final_obs is not None:
@@ -427,6 +434,29 @@ class Face:
                 "_final_info": ended.copy(),
             }
         return self.in_form(step.observations), step.rewards, step.terminations, step.truncations, infos
+
+    def _of_games(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
+        """Add who is to move, who is in the game, and what is legal for those who are to move: (m,) bool, and int8."""
+        infos = make_room(infos, "to_move", "alive")
+        everyone = np.ones(len(step.env_ids), dtype=np.bool_)
+        flags = {"to_move": step.to_move.copy(), "alive": step.alive.copy()}
+        infos = {**infos, **flags, "_to_move": everyone, "_alive": everyone.copy()}
+        seen = self.books.slots.observations.batch()
+        if MEMBER not in infos and isinstance(seen, dict) and MEMBER in seen:
+            masks = seen[MEMBER][self.numbering.sources(step.env_ids)].astype(np.int8)
+            masks[~step.to_move] = 0
+            infos |= {MEMBER: masks, f"_{MEMBER}": everyone.copy()}
+        return infos
+
+    def _note_masks(self, step: StepResult, infos: dict[str, Any]) -> None:
+        """Keep the action masks of these rows, which later results of other rows do not have."""
+        own = {key: infos[key] for key in (MEMBER, f"_{MEMBER}") if key in infos}
+        rows = [row_of(self.told_masks, i) for i in range(self.pending.num_envs)] if self.told_masks else None
+        if rows is None or len(step.env_ids) == self.pending.num_envs:
+            rows = [{}] * self.pending.num_envs
+        for k, i in enumerate(step.env_ids.tolist()):
+            rows[i] = row_of(own, k)
+        self.told_masks = columns(rows)
 
     def in_form(self, observations: Batch) -> Any:
         """Return observations in Gymnasium's form."""
@@ -450,7 +480,9 @@ def read_indices(indices: Any, num_envs: int, what: str = "env_ids", *, once: bo
     return ids.astype(np.int64)
 
 
-def read_seeds(seed: Any, env_ids: IntArray, num_envs: int, start_index: int = 0) -> list[int | None]:
+def read_seeds(
+    seed: Any, env_ids: IntArray, num_envs: int, start_index: int = 0, what: str = "sub-environment"
+) -> list[int | None]:
     """Return the seed of each of these rows, or None if it gets none; i gets ``seed + start_index + i`` of an int."""
     if seed is None:
         return [None] * len(env_ids)
@@ -463,7 +495,7 @@ def read_seeds(seed: Any, env_ids: IntArray, num_envs: int, start_index: int = 0
     if not seeds:
         raise ArgumentError(f"seed: expected an int, a sequence of {num_envs} or None, got {seed!r}")
     if len(seeds) != num_envs:
-        raise ArgumentError(f"seed: expected {num_envs} seeds, one for each sub-environment, got {len(seeds)}")
+        raise ArgumentError(f"seed: expected {num_envs} seeds, one for each {what}, got {len(seeds)}")
     return [None if seeds[i] is None else _seed(seeds[i]) for i in env_ids.tolist()]
 
 

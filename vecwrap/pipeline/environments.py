@@ -21,11 +21,11 @@ from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_
 
 from vecwrap.env.picture import no_frames
 from vecwrap.errors import PlanError, SpecError, VecwrapError, cause_of, did_you_mean, is_installed, text_of
+from vecwrap.pipeline.games import PETTINGZOO, find_game, makes_games
 from vecwrap.pipeline.packages import how_to_install, where_it_is
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
 from vecwrap.pipeline.values import Settings, callable_name, copied, names_of, own_arguments, shown
-from vecwrap.sources.description import of_several_agents
 from vecwrap.sources.import_paths import imported
 
 Env = gymnasium.Env[Any, Any]
@@ -171,6 +171,7 @@ class Environment:
     factories: tuple[Callable[[], Env], ...]  # one callable for all sub-environments, or one for each
     env_spec: EnvSpec | None = None  # the registration, if it is an id
     parts: tuple[Environment, ...] = ()  # one for each sub-environment, if ``env`` or ``env_kwargs`` lists them
+    is_game: bool = False  # whether it is known to make games of several agents
 
     @property
     def each(self) -> tuple[Environment, ...]:
@@ -270,7 +271,8 @@ def find_environment(
 def of_parts(parts: Sequence[Environment], *, of_each: bool) -> Environment:
     """Return what is made of one environment for each sub-environment; ``of_each``: their targets differ."""
     target = tuple(part.target for part in parts) if of_each else parts[0].target
-    return Environment(target, tuple(part.factories[0] for part in parts), parts=tuple(parts))
+    made = tuple(part.factories[0] for part in parts)
+    return Environment(target, made, parts=tuple(parts), is_game=any(part.is_game for part in parts))
 
 
 def _find_one(
@@ -288,13 +290,15 @@ def _find_one(
         kwargs_source.at("render_mode") if render_mode is None else dataclasses.replace(source, steps=("render_mode",))
     )
     where, for_window = str(mode), render_mode == "human"
-    if remedy := of_several_agents(target):
-        raise SpecError(f"{source} {shown(target)}: {remedy}.")
+    if isinstance(target, str) and target.startswith(f"{PETTINGZOO}:"):
+        make = find_game(target.partition(":")[2], kwargs, f'{source} "{target}"')
+        return Environment(str(make), (make,), is_game=True)
     found = _find(target, source) if isinstance(target, str) else target
     if isinstance(found, EnvSpec):
         return _registered(target, MakeEnvironment(found, kwargs, where, for_window), source)
     _refuse_render_mode(found, kwargs, callable_name(found), where, for_window=for_window)
-    return Environment(target, (_with_kwargs(found, kwargs, source, kwargs_source, given),))
+    made = _with_kwargs(found, kwargs, source, kwargs_source, given)
+    return Environment(target, (made,), is_game=makes_games(found))
 
 
 def creator_of(entry_point: Any) -> Any:

@@ -19,7 +19,7 @@ from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, joint_space, same_space, space_text
+from vecwrap.sources.description import Description, is_game, joint_space, same_space, space_text
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.several import Several
 from vecwrap.sources.sub_env import frame_of, yours
@@ -129,11 +129,11 @@ class Game(Several):
     def _open_turns(self) -> None:
         env = self.env
         mover = env.agent_selection
+        self._mover = self._seat(mover)
         for agent in env.agents:
             if agent != mover:
                 self._open(self._seat(agent), env.observe(agent), env.infos.get(agent, {}))
         observation, _, _, _, info = env.last()
-        self._mover = self._seat(mover)
         self._open(self._mover, observation, info)
         self._slots.waits[self._first_row + self._mover] = False
 
@@ -168,8 +168,8 @@ class Game(Several):
         slots.acted[row] = True
         while env.agents:
             agent = env.agent_selection
-            observation, reward, terminated, truncated, info = env.last()
             seat = self._seat(agent)
+            observation, reward, terminated, truncated, info = env.last()
             row = self._first_row + seat
             if slots.gone[row]:
                 self._join(seat, observation, info)
@@ -421,20 +421,11 @@ class Game(Several):
         self.env.close()
 
 
-def is_game(made: Any) -> bool:
-    """Whether something is one of PettingZoo's environments; PettingZoo is not imported for it."""
-    return any((kind.__module__, kind.__name__) in _KINDS for kind in type(made).__mro__)
-
-
 def is_parallel(env: Any) -> bool:
     """Whether all agents of a game move at once; PlanError if it is no game."""
-    kinds = [kind.__name__ for kind in type(env).__mro__ if (kind.__module__, kind.__name__) in _KINDS]
-    if not kinds:
+    if not is_game(type(env)):
         raise PlanError(f"expected PettingZoo's AECEnv or ParallelEnv from the factory, got {type(env).__name__}")
-    return kinds[0] == "ParallelEnv"
-
-
-_KINDS = {("pettingzoo.utils.env", "AECEnv"), ("pettingzoo.utils.env", "ParallelEnv")}
+    return next(kind.__name__ for kind in type(env).__mro__ if kind.__name__ in ("AECEnv", "ParallelEnv")) != "AECEnv"
 
 
 def agents_of(env: Any) -> list[Any]:

@@ -82,6 +82,7 @@ class Part:
     set_attr = partialmethod(ask, "set_attr")
     has_attr = partialmethod(ask, "has_attr")
     is_wrapped = partialmethod(ask, "is_wrapped")
+    game_state = partialmethod(ask, "game_state")
 
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         """Close the source, once."""

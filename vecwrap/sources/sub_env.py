@@ -25,7 +25,7 @@ from vecwrap.rows.batch import row as row_of
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, Env, chain_of
+from vecwrap.sources.description import Description, Env, chain_of, is_game
 from vecwrap.sources.failure import Failure, said_by
 from vecwrap.sources.old_api import not_an_env, refuse_no_pair
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
@@ -38,6 +38,10 @@ _NUMBERS = frozenset({float, np.float64, int})  # rewards that the slots take as
 _NOT_CALLABLE = ("reset", "step", "close")
 
 
+class SeveralAgentsError(TypeError):
+    """A factory has made a game, whose agents are rows, where the environment of one row was expected."""
+
+
 @dataclass(frozen=True)
 class SubEnvFactory:
     """How to make one sub-environment: the environment itself, then the wrappers around it, inner first."""
@@ -47,11 +51,14 @@ class SubEnvFactory:
 
     def __call__(self) -> Env:
         """Make the environment and wrap it; if a wrapper fails, close what was made."""
-        env = self.make()
-        if not isinstance(env, gymnasium.Env):
-            raise TypeError(f"the factory {_name(self.make)} gave {not_an_env(env)}")
-        if self.wrappers:
-            env = Tap(env)
+        made: Any = self.make()
+        if not isinstance(made, gymnasium.Env):
+            if is_game(type(made)):
+                with contextlib.suppress(Exception):
+                    made.close()
+                raise SeveralAgentsError(f"the factory {_name(self.make)} gave a game of several agents")
+            raise TypeError(f"the factory {_name(self.make)} gave {not_an_env(made)}")
+        env: Env = Tap(made) if self.wrappers else made
         try:
             for wrapper in self.wrappers:
                 wrapped = wrapper(env)
