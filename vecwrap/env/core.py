@@ -145,6 +145,11 @@ class Core:
 
     def follow(self, schedules: Sequence[bytes]) -> None:
         """Have seedless resets get what these schedules say, one for each sub-environment."""
+        if self.books.agents:
+            raise PlanError(
+                f"expected an environment of one agent, got {self.description.name}, a game: its games go on from one "
+                "seed; for a schedule, reset them with reset(seed=[...], options={'reset_mask': ...})"
+            )
         if self.runner.engine:
             raise PlanError(
                 f"{self.runner.engine}: an engine resets its sub-environments itself; for a schedule of seeds, "
@@ -186,6 +191,8 @@ class Core:
         books = self.books
         if self.runner.engine:
             return None, f"{self.runner.engine} does not expose the state of its sub-environments"
+        if books.agents:
+            return None, f"{self.description.name} is a game, whose state is not saved"
         if books.endings.any_ended and books.endings.never_reset.any():
             return None, "it has not been reset yet"
         try:

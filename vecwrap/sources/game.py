@@ -365,11 +365,15 @@ class Game(Several):
         raise ArgumentError(f"{self.name}, a game of several agents, has no {method}")
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        attribute = getattr(self.env, name)
+        attribute = self._attribute(name)
         return yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
 
     def _get_attr(self, name: str) -> Any:
-        return yours(getattr(self.env, name))
+        return yours(self._attribute(name))
+
+    def _attribute(self, name: str) -> Any:
+        """Look it up on the game, else on what is inside of PettingZoo's wrappers, not all of which forward it."""
+        return getattr(self.env if hasattr(self.env, name) else self.env.unwrapped, name)
 
     def _set_attr(self, name: str, value: Any) -> None:
         holder = self.env
@@ -378,7 +382,7 @@ class Game(Several):
         setattr(holder if name in vars(holder) else self.env.unwrapped, name, own_copy(value))
 
     def _has_attr(self, name: str) -> bool:
-        return hasattr(self.env, name)
+        return hasattr(self.env, name) or hasattr(self.env.unwrapped, name)
 
     def _is_wrapped(self, module: str, qualname: str) -> bool:
         holders = [self.env]
