@@ -369,3 +369,27 @@ def test_random_legal_moves_of_64_tictactoes_end_every_game_and_add_up_to_nothin
         assert ends > 700
         np.testing.assert_array_equal(scores[::2], -scores[1::2])
         assert scores.any()
+
+
+def test_debug_refuses_an_illegal_move_and_the_game_goes_on(backend):
+    with backend(parts(tictactoe, 2), debug=True) as env:
+        env.reset(seed=1)
+        env.step([4] * 8)
+        with pytest.raises(
+            ArgumentError,
+            match=r"actions\[3\], for sub-environment 3 \(player_2 in game 1\): expected a legal action, one of "
+            r"\[0, 1, 2, 3, 5, 6, 7, 8\], got (np.int64\()?4\)?; nothing was stepped",
+        ):
+            env.step([0, 1, 0, 4, 0, 4, 0, 4])
+        _, rewards, *_ = env.step([-1, 0] * 4)  # actions that are not used are not looked at
+        assert not rewards.any()
+
+
+def test_elsewhere_pettingzoos_own_wrapper_ends_an_illegal_move():
+    with DummyBackend(parts(tictactoe, 2, 1)) as env:
+        env.reset(seed=1)
+        env.step([4, 0])
+        _, rewards, terminations, truncations, _ = env.step([0, 4])
+        assert rewards.tolist() == [0, -1]
+        assert terminations.all()
+        assert truncations.all()

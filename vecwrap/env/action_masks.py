@@ -7,13 +7,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.env.core import Core
-from vecwrap.env.face import MEMBER, Face
 from vecwrap.errors import ArgumentError
+from vecwrap.rows.batch import Batch, row
 from vecwrap.rows.infos import row_of
 from vecwrap.rows.step_result import BoolArray, IntArray
 
-METHOD = "action_masks"
+MEMBER, METHOD = "action_mask", "action_masks"
 Waiting: TypeAlias = Literal["all", "none", "one"]
 PLACES = (
     f'infos["{MEMBER}"] of each reset and step, a member "{MEMBER}" of Dict observations, or the environment\'s method '
@@ -32,8 +31,7 @@ class ActionMasks:
     def has_method(self) -> bool:
         """Whether every sub-environment has the method; asked once."""
         if self._has_method is None:
-            core: Core = self._env.core
-            n = self._env.num_envs
+            core, n = self._env.core, self._env.num_envs
             self._env.face.refuse_pending(METHOD)
             try:
                 self._has_method = all(core.calls.now("has_attr", [(METHOD,)] * n, range(n)))
@@ -62,8 +60,7 @@ class ActionMasks:
         Raises:
             ArgumentError: a mask of the wrong form, or some of the rows have none.
         """
-        core: Core = self._env.core
-        n = self._env.num_envs
+        core, n = self._env.core, self._env.num_envs
         waits = core.slots.waits[self._env.face.numbering.sources(np.arange(n))]
         rows = rows[~waits[rows]]
         given: list[Any] | None = [] if not len(rows) else self._given(observations, infos, rows)
@@ -78,17 +75,50 @@ class ActionMasks:
             masks[i] = self._flat(mask)
         return masks
 
-    def now(self) -> BoolArray | None:
-        """Return the masks of all n rows, as they are now; nothing is legal for a row that does not act next."""
-        face: Face = self._env.face
-        slots = self._env.core.slots
+    def now(self, env_ids: IntArray | None = None) -> BoolArray | None:
+        """Return the masks of all n rows, as they are now; nothing is legal for a row that does not act next.
+
+        ``env_ids``: only those of these rows are needed.
+        """
+        face, slots = self._env.face, self._env.core.slots
         at = face.numbering.sources(face.pending.all_ids)
         idle = (slots.terminations[at] | slots.truncations[at]) & ~slots.first[at]
         acts = ~(idle | slots.waits[at])
+        if env_ids is not None:
+            acts &= np.isin(face.pending.all_ids, env_ids)
         masks = self.find(face.in_form(face.shown.all()), face.told_masks, np.flatnonzero(acts), waiting="none")
         if masks is not None:
             masks[~acts] = False
         return masks
+
+    def refuse_illegal(self, actions: Batch, env_ids: IntArray) -> None:
+        """Raise ArgumentError for the first action, in the space's form, that is not legal now."""
+        if self._env.face.numbering.out and self._has_method is not False:
+            return  # some rows are pending, and others cannot be asked meanwhile
+        masks = self.now(env_ids)
+        if masks is None:
+            return
+        names, games = self._env.row_agents, self._env.row_games
+        for position, i in enumerate(env_ids.tolist()):
+            mask, action = masks[i], row(actions, position)
+            if not mask.any() or mask[self._places(action)].all():
+                continue
+            who = f"sub-environment {i}" + (f" ({names[i]} in game {games[i]})" if names[i] else "")
+            space = self._env.single_action_space
+            start = int(space.start) if isinstance(space, spaces.Discrete) else 0
+            raise ArgumentError(
+                f"actions[{position}], for {who}: expected a legal action, one of "
+                f"{(np.flatnonzero(mask) + start).tolist()}, got {action!r}; nothing was stepped"
+            )
+
+    def _places(self, action: Any) -> Any:
+        """Where an action is in a mask."""
+        space = self._env.single_action_space
+        if isinstance(space, spaces.Discrete):
+            return [int(action) - int(space.start)]
+        if isinstance(space, spaces.MultiDiscrete):
+            return np.array(self._firsts()) + (np.asarray(action) - space.start).ravel()
+        return np.arange(0, self._size(), 2) + np.asarray(action).ravel()
 
     def _given(self, observations: Any, infos: dict[str, Any], rows: IntArray) -> list[Any] | None:
         """The mask of each of these rows, as the environment has it; None if none of them has any."""

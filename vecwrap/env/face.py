@@ -15,6 +15,7 @@ from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector.utils import batch_space
 
+from vecwrap.env.action_masks import MEMBER, ActionMasks
 from vecwrap.env.books import Books
 from vecwrap.env.calls import Calls
 from vecwrap.env.line import Line
@@ -31,7 +32,6 @@ from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 __all__ = ["Face", "FiveTuple", "Pending", "read_indices", "with_env_ids"]
 
 FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
-MEMBER = "action_mask"  # in infos, and of Dict observations
 _PRIOR = {"step": "step_async", "reset": "reset_async", "send": "send"}
 
 
@@ -136,6 +136,7 @@ class Face:
         self.books = books
         self.pending = pending
         self.line: Line | None = None
+        self.action_masks: ActionMasks | None = None  # with debug
         self.told_masks: dict[str, Any] = {}  # the latest action masks that infos had, as columns of n rows
         self.shown = Shown(books, pending.num_envs)
 
@@ -264,7 +265,11 @@ class Face:
         rows, numbering, books, pending = self.rows, self.numbering, self.books, self.pending
         actions = conform_actions(space, actions, len(env_ids))
         if books.debug:  # checked in the caller's order
-            refuse_outside(space, actions, env_ids if order is None else env_ids[np.argsort(order)])
+            ids = env_ids if order is None else env_ids[np.argsort(order)]
+            refuse_outside(space, actions, ids, ~books.slots.waits[numbering.sources(ids)])
+            if self.action_masks is None:
+                self.action_masks = ActionMasks(self._found())
+            self.action_masks.refuse_illegal(actions, ids)
         if order is not None:
             actions = batches.take(actions, order)
         if numbering.endings.any_ended:
