@@ -63,3 +63,9 @@ def test_no_transition_crosses_games_even_where_agents_leave_early():
         before, alive = observations, env.alive
     assert rested > 10
     venv.close()
+
+
+def test_a_normalised_game_whose_agents_leave_early_trains():
+    venv = vecwrap.to_sb3(vecwrap.build(Turns, n=3, wrappers=["normalize", "monitor"], backend="dummy", seed=2))
+    PPO("MlpPolicy", venv, n_steps=32, batch_size=64, n_epochs=1, seed=1, device="cpu").learn(800)
+    venv.close()

@@ -148,12 +148,12 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         for i, done in enumerate(dones.tolist()):
             own, own_final = slots.own_infos(i)
             info, of_step = changes.made_to(own, i), row_of(added, i)
-            if done:
+            if done and step.first[i]:  # not so where an agent leaves a game that goes on
                 self.reset_infos[i], info = info, of_ends.made_to(own_final, i)
                 if "restarted" in of_step:  # in both: why one episode ended and the next began
                     self.reset_infos[i]["restarted"] = of_step["restarted"]
-                assert step.final_obs is not None
-                info["terminal_observation"] = batches.row(step.final_obs, i)
+            if done:
+                info["terminal_observation"] = batches.row(step.terminal_observations, i)
             info.update(of_step)
             infos.append(info)
         return infos
@@ -164,7 +164,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         told = dones
         for key in step.added:
             told = told | added[f"_{key}"]
-        ended, final_obs = dones.tolist(), step.final_obs
+        ended, final_obs = dones.tolist(), step.terminal_observations
         for i in told.nonzero()[0].tolist():
             info = infos[i]
             if ended[i]:
@@ -352,10 +352,12 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     ) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         self._shown, self._paid = observations, paid
         self._stepped, self._ends = True, []
-        if self._observations is not None:
+        if self._observations is not None and dones.any():
+            final = self._observations.final  # None if agents have left games that go on
+            final = self._observations.original() if final is None else final
             for i in np.flatnonzero(dones).tolist():
                 shown = infos[i]["terminal_observation"]
-                self._ends.append((batches.tree_map(np.copy, shown), batches.row(self._observations.final, i)))
+                self._ends.append((batches.tree_map(np.copy, shown), batches.row(final, i)))
         rewards = self._paid if self._rewards is None or self._norm_reward else self.get_original_reward()
         return batches.copy(self._shown), rewards.copy(), dones, infos
 
