@@ -151,6 +151,8 @@ class Loop:
     def __init__(self, env, seed):
         self.env, self.seed = env, seed
         self.transitions = {str(agent): [] for agent in env.possible_agents}
+        self.episodes = {str(agent): [] for agent in env.possible_agents}  # (score, moves), also of what no move earned
+        self.scores = dict.fromkeys(self.episodes, (0.0, 0))
 
     def play(self, games, options=None):
         seed = self.seed
@@ -166,6 +168,7 @@ class Loop:
         for agent in env.agent_iter():
             seen, reward, terminated, truncated, info = env.last()
             seen = copied(seen)
+            self._score(agent, reward, terminated or truncated, agent in before and moves[str(agent)] > 0)
             if agent in before or terminated or truncated:
                 self._add(agent, before.get(agent), reward, terminated, truncated, seen, info)
             if terminated or truncated:
@@ -190,8 +193,16 @@ class Loop:
             for agent, action in actions.items():
                 flags = terminations[agent], truncations[agent]
                 self._add(agent, (seen[agent], action), rewards[agent], *flags, after[agent], infos[agent])
+                self._score(agent, rewards[agent], any(flags), True)
             moves.update({str(agent): 0 for agent in env.agents if agent not in actions})  # it joins
             seen = copied(after)
+
+    def _score(self, agent, reward, done, moved):
+        score, length = self.scores[str(agent)]
+        self.scores[str(agent)] = score + reward, length + moved
+        if done:
+            self.episodes[str(agent)].append(self.scores[str(agent)])
+            self.scores[str(agent)] = 0.0, 0
 
     def _add(self, agent, before, reward, terminated, truncated, seen, info):
         row = before, float(reward), bool(terminated), bool(truncated), copied(seen), dict(info)
