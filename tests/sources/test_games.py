@@ -393,3 +393,51 @@ def test_elsewhere_pettingzoos_own_wrapper_ends_an_illegal_move():
         assert rewards.tolist() == [0, -1]
         assert terminations.all()
         assert truncations.all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("loss", ["raises", "dies"])
+@pytest.mark.parametrize("name", ["dummy", "threads", "shmem", "subprocess"])
+def test_a_lost_game_is_made_anew_and_the_others_do_not_notice(name, loss, mode):
+    """All rows of the lost game that were in it end truncated; rows of other games are what they would have been."""
+    if loss == "dies" and name in ("dummy", "threads"):
+        pytest.skip("nothing is isolated there")
+    k, games, lost = 4, 4, slice(4, 8)
+    options = {"on_failure": "restart", "restart_backoff": 0.0, "autoreset": mode}
+    if name not in ("dummy", "threads"):
+        options["workers"] = games  # one each, so that a death takes one game
+        backend = {"shmem": ShmemBackend, "subprocess": SubprocessBackend}[name]
+    else:
+        backend = {"dummy": DummyBackend, "threads": ThreadsBackend}[name]
+    with (
+        Look(backend(parts(Turns, k, games), **options)) as env,
+        Look(DummyBackend(parts(Turns, k, games), autoreset=mode)) as twin,
+    ):
+        for one in (env, twin):
+            one.reset(seed=3)
+        rng, restarted = np.random.default_rng(0), 0
+        for number in range(120):
+            over = ~env.present.reshape(games, k).any(axis=1)
+            of_twin = ~twin.present.reshape(games, k).any(axis=1)
+            if mode in ("disabled", "episodic"):
+                if over.any():
+                    env.reset(options={"reset_mask": over.repeat(k)})
+                if of_twin.any():
+                    twin.reset(options={"reset_mask": of_twin.repeat(k)})
+            actions = rng.integers(0, 4, games * k)
+            if number % 30 == 7:
+                alive = env.alive
+                env.set_attr("bonus", -1.0 if loss == "raises" else 99.0, indices=[4])
+                actions[lost] = 4
+            expected, got = twin.step(np.minimum(actions, 3) if number % 30 == 7 else actions), env.step(actions)
+            others = np.arange(16) // 4 != 1
+            for column in range(4):
+                np.testing.assert_array_equal(expected[column][others], got[column][others])
+            if "restarted" in got[4]:
+                restarted += 1
+                assert got[4]["_restarted"].tolist() == (np.arange(16) // 4 == 1).tolist()
+                assert (got[3][lost] == alive[lost]).all() or mode == "episodic"
+                assert not got[1][lost].any()
+                env.set_attr("bonus", 0.0, indices=[4])
+        assert restarted == 4
+        assert env.health().restarts.tolist() == [0] * 4 + [4] * 4 + [0] * 8

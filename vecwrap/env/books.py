@@ -357,10 +357,19 @@ class Books:
             return failure
         if failure.stepped:
             recovery.keep_step(failure.index, self.slots)
-        if self.lose([failure.index], str(failure.error()).partition("\n")[0], made=failure.during != "make"):
+        if self.agents and failure.index in self.due:  # its game is lost already, with another of its rows
+            return None
+        if self.lose(
+            self._rows_of_source(failure.index), str(failure.error()).partition("\n")[0], made=failure.during != "make"
+        ):
             return None
         recovery.give_up(failure.index)
         return self.refused(failure)
+
+    def _rows_of_source(self, i: int) -> list[int]:
+        """The row, or all rows of its game."""
+        k = self.agents or 1
+        return list(range(i - i % k, i - i % k + k))
 
     def refused(self, failure: Failure) -> Failure:
         """Add the reason why a sub-environment was not recreated."""

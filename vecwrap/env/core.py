@@ -61,7 +61,7 @@ class Core:
         if batch_size is not None and not 1 <= batch_size <= num_envs:
             raise PlanError(f"batch_size: expected 1 to n={num_envs}, got {batch_size}")
         recovery, rows, engines = None, together(factories), of_engines(factories)
-        agents = rows if of_games(factories) else 0
+        agents = rows if of_games(factories) else 0  # of a game
         if rows > 1 and batch_size is not None and batch_size % (agents or num_envs + 1):
             if not agents:
                 raise PlanError(f"batch_size: the {rows} rows of an engine step and arrive together; leave it out")
@@ -72,7 +72,7 @@ class Core:
             if type(runner).recreate is Runner.recreate:
                 raise PlanError(f'on_failure: {runner.name} cannot recreate sub-environments; expected "raise"')
             limits = (restarts[name] for name in ("max_restarts", "restart_window", "restart_backoff"))
-            recovery = Recovery(num_envs, autoreset, Restarts(num_envs, *limits))
+            recovery = Recovery(num_envs, autoreset, Restarts(num_envs, *limits), agents)
         self.num_envs = num_envs
         self.autoreset = autoreset
         self.runner = runner

@@ -22,7 +22,7 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, is_game, joint_space, same_space, space_text
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.several import Several
-from vecwrap.sources.sub_env import frame_of, yours
+from vecwrap.sources.sub_env import Takeover, frame_of, yours
 
 
 class Game(Several):
@@ -32,14 +32,16 @@ class Game(Several):
         env: PettingZoo's ``AECEnv`` or ``ParallelEnv``; closing this closes it.
         number: which game of the vector it is.
         mode: its autoreset mode.
+        make: what made it, and makes it anew if it is lost.
     """
 
     kind: ClassVar[str] = "game"
     methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr", "is_wrapped", "game_state")
 
-    def __init__(self, env: Any, number: int, mode: Autoreset) -> None:
+    def __init__(self, env: Any, number: int, mode: Autoreset, make: Callable[[], Any] | None = None) -> None:
         super().__init__()
         self.env = env
+        self._make = make
         self.number = number
         self.mode = mode
         self.is_parallel = is_parallel(env)
@@ -56,7 +58,9 @@ class Game(Several):
         self._seed: int | None = None
         self._episode = 0
         self._moves = 0
-        self._autoresetting = False
+        self._beginning = False  # whether the environment is being reset
+        self._seed_of_takeover: int | None = None
+        self._not_made: BaseException | None = None  # why it could not be made anew
         self._left: list[tuple[int, dict[str, Any]]] = []  # rows whose agents left in this step, and their infos
         self._frames = [Frames.NONE] * self.num_rows
         self._any_frames = False
@@ -86,7 +90,6 @@ class Game(Several):
     def reset_rows(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Begin a game; all of its rows are reset at once, with one seed."""
         assert len(rows) == self.num_rows, "the books refuse parts of a game"
-        self._autoresetting = False
         self._reset(seeds[0], own_copy(options))
 
     def step(self) -> None:
@@ -105,7 +108,8 @@ class Game(Several):
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None, before_rows: Callable[[], None]) -> None:
         """Reset the environment, and open all rows."""
-        env = self.env
+        env, self._beginning = self.env, True
+        seed, self._seed_of_takeover = self._seed_of_takeover if seed is None else seed, None
         if seed is not None:
             self._seed = seed
             for space in {id(one): one for both in self._given_spaces for one in both}.values():
@@ -125,6 +129,7 @@ class Game(Several):
         else:
             self._open_turns()
         self._write_frames()
+        self._beginning = False
 
     def _open_turns(self) -> None:
         env = self.env
@@ -271,9 +276,7 @@ class Game(Several):
         wanted = [row for row, _ in self._left if self._frames[row - self._first_row] is Frames.ALL]
         if wanted:
             slots.final_frames.update(dict.fromkeys(wanted, frame_of(self.env.render)))
-        self._autoresetting = True
         self._begin(None, None, self._forget_infos)
-        self._autoresetting = False
 
     def _step_after_end(self) -> None:
         if self.mode is Autoreset.NEXT_STEP:
@@ -398,11 +401,9 @@ class Game(Several):
 
     def failure(self, row: int, index: int, error: BaseException, during: str, action: Any) -> Failure:
         """Report that it raised: the whole game has failed."""
-        of_row = during in ("step", "reset")
-        agent = self.agents[row]
-        mover = self.agents[self._mover]
-        turn = "" if self.is_parallel or during != "step" or self._over else f"It was {mover}'s turn. "
-        autoreset = during == "step" and self._autoresetting
+        of_row, begins = during in ("step", "reset"), self._beginning
+        turn = "" if self.is_parallel or begins or during != "step" else f"It was {self.agents[self._mover]}'s turn. "
+        autoreset = during == "step" and begins
         if of_row:
             self._over, self._in_stride = True, False
         told = replace(
@@ -413,9 +414,9 @@ class Game(Several):
             episode=self._episode,
             step=self._moves,
             autoreset=autoreset,
-            stepped=autoreset,
+            stepped=autoreset and self.mode is Autoreset.SAME_STEP,
             refused=isinstance(error, ArgumentError) and not of_row,
-            whole=f", {agent} in game {self.number}, a {self.name} that",
+            whole=f", {self.agents[row]} in game {self.number}, a {self.name} that",
             note=f"\n{turn}The other games are unharmed; reset all agents of this one before its next step.",
         )
         return told if of_row else replace(told, note="", step=0, episode=0)
@@ -423,6 +424,37 @@ class Game(Several):
     def close(self, timeout: float, terminate: bool) -> None:
         """Close the environment."""
         self.env.close()
+
+    # -- restarts ------------------------------------------------------------------------------------------------------
+
+    def make_anew(self, row: int) -> None:
+        """Make another environment in place of one that was lost, with the first of the rows."""
+        assert self._make is not None
+        if row:
+            if self._not_made is not None:
+                raise self._not_made
+            return
+        try:
+            env = self._make()
+            if agents_of(env) != self.agents:
+                raise PlanError(f"{self.name}: expected the agents {self.agents} again, got {agents_of(env)}")
+        except BaseException as error:
+            self._not_made = error
+            raise
+        self._not_made = None
+        self.env, self._over, self._beginning, self._episode, self._moves = env, True, False, 0, 0
+        self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
+
+    def take_over(self, row: int, takeover: Takeover) -> None:
+        """Go on in place of a game that was lost; each of its rows takes over its own part."""
+        if row == 0:
+            self._seed_of_takeover = takeover.seed
+            for name, value in takeover.attributes.items():
+                self._set_attr(name, value)
+        slots, at = self._slots, self._first_row + row
+        if takeover.resting is not None and not slots.shared:
+            observation, slots.terminations[at], slots.truncations[at] = takeover.resting
+            slots.observations.put(at, observation)
 
 
 def is_parallel(env: Any) -> bool:

@@ -99,8 +99,15 @@ class Part:
         return self.failure(error, during, action)
 
     def made_anew(self, takeover: Takeover) -> Part:
-        """Refuse: an engine's rows cannot be restarted one by one."""
-        raise PlanError(f"{self.source.name}: an {self.source.kind} is not made anew")
+        """Return this part, whose source was made anew with its first row."""
+        self.source.make_anew(self.row)
+        self.take_over(takeover)
+        return self
+
+    def take_over(self, takeover: Takeover) -> None:
+        """Go on in place of one that was lost."""
+        self.source.take_over(self.row, takeover)
+        self.frames = takeover.frames
 
 
 Source = SubEnv | Part
@@ -117,7 +124,7 @@ def make_source(index: int, factory: Factory, mode: Autoreset, before: Source | 
     try:
         source: Several
         if factory.of_game:
-            source = Game(made, index // factory.num_rows, mode)
+            source = Game(made, index // factory.num_rows, mode, factory.make)
         else:
             source = made if isinstance(made, Engine) else Engine(made)
         source.debug = debug

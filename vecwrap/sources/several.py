@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from vecwrap.errors import PlanError
 from vecwrap.interrupts import is_interrupt
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
+from vecwrap.sources.sub_env import Takeover
 
 
 class AgainError(Exception):
@@ -85,6 +87,14 @@ class Several(ABC):
     @abstractmethod
     def want_frames(self, row: int, frames: Frames) -> None:
         """Set which frames of a row are wanted."""
+
+    def make_anew(self, row: int) -> None:
+        """Make it anew, with the first of its rows, after it was lost."""
+        raise PlanError(f"{self.name}: an {self.kind} is not made anew")
+
+    def take_over(self, row: int, takeover: Takeover) -> None:
+        """Have a row go on in place of the one that was lost."""
+        raise PlanError(f"{self.name}: an {self.kind} is not made anew")
 
     @abstractmethod
     def close(self, timeout: float, terminate: bool) -> None:

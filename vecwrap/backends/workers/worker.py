@@ -29,7 +29,7 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, same_space
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.parts import Part, Source, announce, make_source, together
-from vecwrap.sources.sub_env import SubEnv, Takeover, refuse_one_for_several
+from vecwrap.sources.sub_env import Takeover, refuse_one_for_several
 
 _T = TypeVar("_T")
 
@@ -235,7 +235,7 @@ class Worker:
         self._slots.recycle()
         for k, sub_env in enumerate(self._sub_envs):
             sub_env.attach(self._slots, self._first_row + k)
-            if init.takeovers is not None and isinstance(sub_env, SubEnv):
+            if init.takeovers is not None:
                 try:
                     sub_env.take_over(init.takeovers[k])
                 except BaseException as error:
