@@ -220,7 +220,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def row_agents(self) -> NDArray[np.str_]:
-        """(n,) text. The name of each row's agent; without games, ""."""
+        """(n,) text, beside the (n,) int64 of ``row_games``. The name of each row's agent; without games, ""."""
         return games.row_agents(self.face, self.core)
 
     @property
