@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from gymnasium import spaces
@@ -21,8 +21,9 @@ from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, is_game, joint_space, same_space, space_text
 from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.raw_rewards import float_reward
 from vecwrap.sources.several import Several
-from vecwrap.sources.sub_env import Takeover, frame_of, yours
+from vecwrap.sources.sub_env import NUMBERS, Takeover, frame_of, yours
 
 
 class Game(Several):
@@ -53,7 +54,8 @@ class Game(Several):
         self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
         self._over = True  # no running game
         self._mover = 0  # whose turn it is, in games in turns
-        self._acting: list[Any] = []  # who acts in the next step, in simultaneous ones
+        self._acting: list[tuple[Any, int]] = []  # who acts in the next step, in simultaneous ones, and their seats
+        self._present: list[Any] = []  # what the environment's ``agents`` were
         self._in_stride = False  # whether an ordinary step changes nothing but rewards, observations and infos
         self._seed: int | None = None
         self._episode = 0
@@ -76,8 +78,9 @@ class Game(Several):
         """Set where the results go."""
         self._slots, self._first_row = slots, first_row
         self._at = slice(first_row, first_row + self.num_rows)
-        rows = range(first_row, first_row + self.num_rows)
+        self._rows = rows = range(first_row, first_row + self.num_rows)
         self._put = [slots.observations.putter(row) for row in rows]
+        self._rewards, self._raw_rewards = slots.rewards.data, slots.raw_rewards.data
         self._put_final = [slots.final_observations.putter(row) for row in rows]
         self._in_stride = False
 
@@ -143,10 +146,12 @@ class Game(Several):
         self._slots.waits[self._first_row + self._mover] = False
 
     def _open_all(self, observations: Any, infos: Any) -> None:
-        self._acting = list(self.env.agents)
-        for agent in self._acting:
-            seat = self._seat(agent)
-            self._open(seat, self._of(observations, agent, "observations", "reset"), (infos or {}).get(agent) or {})
+        self._present = list(self.env.agents)
+        self._acting = [(agent, self._seat(agent)) for agent in self._present]
+        for agent, seat in self._acting:
+            if agent not in observations:
+                self._refuse_lacking(agent, observations=observations)
+            self._open(seat, observations[agent], (infos or {}).get(agent) or {})
             self._slots.waits[self._first_row + seat] = False
 
     def _open(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
@@ -195,63 +200,72 @@ class Game(Several):
 
     def _step_all(self) -> None:
         """One step of all agents that are in the game."""
-        env, slots, first = self.env, self._slots, self._first_row
-        agents = self._acting
-        rows = [first + self._seat_of[agent] for agent in agents]
-        actions = dict(zip(agents, slots.actions.get_all(rows), strict=True))
-        result = env.step(actions)
+        env, slots, first, acting = self.env, self._slots, self._first_row, self._acting
+        agents, rows = [agent for agent, _ in acting], [first + seat for _, seat in acting]
+        in_order = len(rows) == self.num_rows and rows == list(self._rows)  # a range is quicker
+        own = slots.actions.get_all(self._rows if in_order else rows)
+        result = env.step(dict(zip(agents, own, strict=True)))
         if not isinstance(result, tuple) or len(result) != 5:
             got = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
             raise PlanError(f"step: expected PettingZoo's five dicts, got {got}")
         observations, rewards, terminations, truncations, infos = result
         self._moves += 1
-        present = env.agents
-        done = any(terminations.get(agent) or truncations.get(agent) for agent in agents) or present != agents
-        if done or not self._in_stride:
+        changed = env.agents != self._present
+        if changed or any(map(terminations.get, agents)) or any(map(truncations.get, agents)):
+            changed, self._in_stride = True, False
+        if not self._in_stride:
             slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
             self._forget_infos()
-            slots.acted[rows] = True
+            slots.acted[rows] = slots.live[rows] = True
             slots.waits[rows] = False
-        for agent, row in zip(agents, rows, strict=True):
-            self._pay(row, self._of(rewards, agent, "rewards", "step"))
-            self._write(row - first, self._of(observations, agent, "observations", "step"), infos.get(agent) or {})
-        self._in_stride = not (done or self._any_frames)
-        if done:
-            self._go_on_without(agents, observations, terminations, truncations, infos)
+        paid, raw, write = self._rewards, self._raw_rewards, self._write
+        for agent, seat in acting:
+            if agent not in rewards or agent not in observations:
+                self._refuse_lacking(agent, rewards=rewards, observations=observations)
+            reward = rewards[agent]
+            if type(reward) not in NUMBERS:
+                reward = float_reward(reward)
+            paid[first + seat] = raw[first + seat] = reward
+            write(seat, observations[agent], infos.get(agent) or {})
+        if changed:
+            self._go_on_without(observations, terminations, truncations, infos)
             if not self._acting:
                 self._end()
                 return
+        else:
+            self._in_stride = not self._any_frames
         self._write_frames()
 
-    def _go_on_without(self, agents: list[Any], observations: Any, *flags_and_infos: Any) -> None:
+    def _go_on_without(self, observations: Any, terminations: Any, truncations: Any, infos: Any) -> None:
         """Have agents that are done leave, and new ones join."""
-        terminations, truncations, infos = flags_and_infos
-        stay: list[Any] = []
-        for agent in agents:
-            terminated = bool(self._of(terminations, agent, "terminations", "step"))
-            truncated = bool(self._of(truncations, agent, "truncations", "step"))
-            seat = self._seat_of[agent]
+        before, self._present = self._present, list(self.env.agents)
+        stay: list[tuple[Any, int]] = []
+        for agent, seat in self._acting:
+            if agent not in terminations or agent not in truncations:
+                self._refuse_lacking(agent, terminations=terminations, truncations=truncations)
+            terminated, truncated = bool(terminations[agent]), bool(truncations[agent])
             if terminated or truncated:
                 self._leave(seat, terminated, truncated, observations[agent], infos.get(agent) or {})
-            elif agent in self.env.agents:
-                stay.append(agent)
+            elif agent in self._present:
+                stay.append((agent, seat))
             else:
                 raise PlanError(
                     f"{agent} is no longer in agents, though neither terminated nor truncated: expected one of the two "
                     "in the step in which it leaves"
                 )
-        for agent in self.env.agents:
-            if agent not in agents:
+        for agent in self._present:
+            if agent not in before:
                 seat = self._seat(agent)
-                self._join(seat, self._of(observations, agent, "observations", "step"), infos.get(agent) or {})
+                if agent not in observations:
+                    self._refuse_lacking(agent, observations=observations)
+                self._join(seat, observations[agent], infos.get(agent) or {})
                 self._slots.waits[self._first_row + seat] = False
-                stay.append(agent)
+                stay.append((agent, seat))
         self._acting = stay
 
     def _pay(self, row: int, reward: Any) -> None:
-        slots = self._slots
-        slots.rewards[row] = slots.raw_rewards[row] = reward
-        slots.live[row] = True
+        self._rewards[row] = self._raw_rewards[row] = reward if type(reward) in NUMBERS else float_reward(reward)
+        self._slots.live[row] = True
 
     def _leave(self, seat: int, terminated: bool, truncated: bool, observation: Any, info: dict[str, Any]) -> None:
         """Have an agent's episode end in its row, which is written already."""
@@ -302,7 +316,7 @@ class Game(Several):
         """Infos belong to live rows alone."""
         slots = self._slots
         if slots.informed or slots.frames:
-            for row in range(self._at.start, self._at.stop):
+            for row in self._rows:
                 slots.forget_info(row)
 
     def want_frames(self, row: int, frames: Frames) -> None:
@@ -323,7 +337,7 @@ class Game(Several):
         if wanted:
             slots.frames.update(dict.fromkeys(wanted, frame_of(self.env.render)))
         elif slots.frames:
-            for row in range(self._at.start, self._at.stop):
+            for row in self._rows:
                 slots.frames.pop(row, None)
 
     def _seat(self, agent: Any) -> int:
@@ -334,12 +348,10 @@ class Game(Several):
                 f"expected an agent of possible_agents ({', '.join(map(str, self.agents))}), got {agent!r}"
             ) from None
 
-    def _of(self, values: Any, agent: Any, what: str, during: str) -> Any:
-        try:
-            return values[agent]
-        except (KeyError, TypeError):
-            got = list(values) if isinstance(values, dict) else type(values).__name__
-            raise PlanError(f"{during}: expected {what} of every agent that acts, got none of {agent}: {got}") from None
+    def _refuse_lacking(self, agent: Any, **given: Any) -> NoReturn:
+        """Refuse the dicts of a step, or of a reset, that leave out an agent."""
+        what, values = next((name, values) for name, values in given.items() if agent not in values)
+        raise PlanError(f"expected {what} of every agent that acts, got none of {agent}: {list(values)}")
 
     def _pair(self, result: Any) -> tuple[Any, Any]:
         if isinstance(result, tuple) and len(result) == 2:

@@ -34,7 +34,7 @@ from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
 
 Factory = Callable[[], Env]
-_NUMBERS = frozenset({float, np.float64, int})  # rewards that the slots take as they are
+NUMBERS = frozenset({float, np.float64, int})  # rewards that the slots take as they are
 _NOT_CALLABLE = ("reset", "step", "close")
 
 
@@ -152,7 +152,7 @@ class SubEnv:
             return
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._steps += 1
-        if type(reward) not in _NUMBERS:
+        if type(reward) not in NUMBERS:
             reward = float_reward(reward)
         done = bool(terminated or truncated)
         if self._tap is None:
