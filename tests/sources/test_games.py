@@ -441,3 +441,12 @@ def test_a_lost_game_is_made_anew_and_the_others_do_not_notice(name, loss, mode)
                 env.set_attr("bonus", 0.0, indices=[4])
         assert restarted == 4
         assert env.health().restarts.tolist() == [0] * 4 + [4] * 4 + [0] * 8
+
+
+def test_on_ray_too():
+    pytest.importorskip("ray")
+    from tests.backends.ray_cluster import running, with_workers
+
+    with running():
+        for name, mode in (("turns", "same_step"), ("party", "next_step")):
+            held_to_the_loop(with_workers(2), name, mode, partial_sends=True, steps=100)

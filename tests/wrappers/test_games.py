@@ -187,3 +187,20 @@ def test_terminal_observations_are_those_of_agents_that_leave():
             expected = infos["final_obs"][i] if "final_obs" in infos and infos["_final_obs"][i] else observations[i]
             np.testing.assert_array_equal(infos["terminal_obs"][i], expected)
         assert env.alive[~dones].sum() + dones.sum() >= 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_time_goes_by_an_agents_own_moves(mode):
+    """And a row that waits repeats what it last saw."""
+    before = None
+    wrappers = [{"time_aware": {"limit": 99, "flatten": False}}, Counts]
+    for env, (observations, *_) in played(Turns, wrappers, mode):
+        counts = env.find(Counts)
+        *resets, step = counts.steps
+        counts.steps, moves = [], env.find(Chooses).moves
+        turns = step.live & step.alive
+        np.testing.assert_array_equal(observations["time"][turns, 0], moves[turns])
+        if before is not None and not resets:
+            waits = ~(step.live | step.first)
+            np.testing.assert_array_equal(observations["time"][waits], before[waits])
+        before = observations["time"]
