@@ -93,6 +93,7 @@ class Turns(AECEnv):
 class Party(ParallelEnv):
     """Up to four at once: some come late, some leave early, some come back."""
 
+    comes_back = True
     metadata = {"name": "party"}
     render_mode = None
     possible_agents = [0, 1, 2, 3]
@@ -110,7 +111,7 @@ class Party(ParallelEnv):
     def reset(self, seed=None, options=None):
         if seed is not None or not hasattr(self, "rng"):
             self.rng = np.random.default_rng(seed)
-        self.time = 0
+        self.time, self.banned = 0, set()
         self.agents = [agent for agent in self.possible_agents if agent == 0 or self.rng.random() < 0.7]
         return self.seen(self.agents), {agent: {"opened": self.time} for agent in self.agents}
 
@@ -127,7 +128,9 @@ class Party(ParallelEnv):
         truncations = {agent: end or bool(self.rng.random() < 0.05) for agent in were}
         rewards = {agent: float(self.rng.normal()) + actions[agent] + self.bonus for agent in were}
         stay = [agent for agent in were if not (terminations[agent] or truncations[agent])]
-        come = [agent for agent in self.possible_agents if agent not in were and self.rng.random() < 0.1 and stay]
+        absent = [agent for agent in self.possible_agents if agent not in were and agent not in self.banned]
+        come = [agent for agent in absent if self.rng.random() < 0.1 and stay]
+        self.banned |= set() if self.comes_back else set(were) - set(stay)
         self.agents = stay + come
         return (
             self.seen(were + come),

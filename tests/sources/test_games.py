@@ -348,6 +348,48 @@ def test_games_that_break_the_rules_are_refused_by_name(make, said):
             env.step([0] * 2 * k)
 
 
+class Once(Party):
+    comes_back = False
+
+
+class Lingering(Once):
+    """Leaves in ``agents`` who is done, and pays in arrays."""
+
+    def reset(self, seed=None, options=None):
+        result = super().reset(seed, options)
+        self.dead = set()
+        return result
+
+    def step(self, actions):
+        acting = {agent: action for agent, action in actions.items() if agent not in self.dead}
+        self.agents = [agent for agent in self.agents if agent not in self.dead]
+        observations, rewards, terminations, truncations, infos = super().step(acting)
+        left = [agent for agent in acting if terminations[agent] or truncations[agent]]
+        self.dead = (self.dead | set(left)) - set(self.agents)
+        self.agents = self.agents + sorted(self.dead) if len(self.agents) else []
+        return (
+            observations,
+            {agent: np.array([paid]) for agent, paid in rewards.items()},
+            terminations,
+            truncations,
+            infos,
+        )
+
+
+def test_who_is_done_but_stays_in_agents_has_left():
+    with DummyBackend(parts(Lingering, 4, 3)) as env, DummyBackend(parts(Once, 4, 3)) as twin:
+        expected, got = twin.reset(seed=4), env.reset(seed=4)
+        for _ in range(80):
+            assert_same(expected, got)
+            expected, got = twin.step([1] * 12), env.step([1] * 12)
+
+
+def test_a_factory_that_gives_one_game_for_all_is_refused():
+    game = Turns()
+    with pytest.raises(SubEnvError, match="expected a new game from each call, got the same for two"):
+        DummyBackend(parts(lambda: game, 4, 2))
+
+
 def test_random_legal_moves_of_64_tictactoes_end_every_game_and_add_up_to_nothing():
     with vecwrap.build("pettingzoo:classic/tictactoe-v3", n=64, wrappers=["monitor"], seed=1, backend="dummy") as env:
         assert env.num_envs == 128

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -455,10 +456,11 @@ class Face:
 
     def _note_masks(self, step: StepResult, infos: dict[str, Any]) -> None:
         """Keep the action masks of these rows, which later results of other rows do not have."""
-        own = {key: infos[key] for key in (MEMBER, f"_{MEMBER}") if key in infos}
-        rows = [row_of(self.told_masks, i) for i in range(self.pending.num_envs)] if self.told_masks else None
-        if rows is None or len(step.env_ids) == self.pending.num_envs:
-            rows = [{}] * self.pending.num_envs
+        own = {key: copy(infos[key]) for key in (MEMBER, f"_{MEMBER}") if key in infos}
+        if len(step.env_ids) == self.pending.num_envs:
+            self.told_masks = own
+            return
+        rows = [row_of(self.told_masks, i) for i in range(self.pending.num_envs)]
         for k, i in enumerate(step.env_ids.tolist()):
             rows[i] = row_of(own, k)
         self.told_masks = columns(rows)

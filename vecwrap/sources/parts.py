@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partialmethod
 from typing import Any
 
-from vecwrap.errors import PlanError
+from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
@@ -124,6 +124,10 @@ def make_source(index: int, factory: Factory, mode: Autoreset, before: Source | 
     try:
         source: Several
         if factory.of_game:
+            if isinstance(before, Part) and isinstance(before.source, Game) and before.source.env is made:
+                raise ArgumentError(
+                    "env: expected a new game from each call, got the same for two; make it within the callable"
+                )
             source = Game(made, index // factory.num_rows, mode, factory.make)
         else:
             source = made if isinstance(made, Engine) else Engine(made)
