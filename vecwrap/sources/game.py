@@ -95,6 +95,10 @@ class Game(Several):
         assert len(rows) == self.num_rows, "the books refuse parts of a game"
         self._reset(seeds[0], own_copy(options))
 
+    def step_whole(self) -> None:
+        """Step all rows, none of which takes part by itself."""
+        self.step()
+
     def step(self) -> None:
         """Let the agent whose turn it is move, or all that are in the game; then write all rows."""
         self._left.clear()
@@ -147,7 +151,7 @@ class Game(Several):
 
     def _open_all(self, observations: Any, infos: Any) -> None:
         self._present = list(self.env.agents)
-        self._acting = [(agent, self._seat(agent)) for agent in self._present]
+        self._let_act([(agent, self._seat(agent)) for agent in self._present])
         for agent, seat in self._acting:
             if agent not in observations:
                 self._refuse_lacking(agent, observations=observations)
@@ -201,10 +205,8 @@ class Game(Several):
     def _step_all(self) -> None:
         """One step of all agents that are in the game."""
         env, slots, first, acting = self.env, self._slots, self._first_row, self._acting
-        agents, rows = [agent for agent, _ in acting], [first + seat for _, seat in acting]
-        in_order = len(rows) == self.num_rows and rows == list(self._rows)  # a range is quicker
-        own = slots.actions.get_all(self._rows if in_order else rows)
-        result = env.step(dict(zip(agents, own, strict=True)))
+        agents, rows = self._names, self._places
+        result = env.step(dict(zip(agents, slots.actions.get_all(rows), strict=True)))
         if not isinstance(result, tuple) or len(result) != 5:
             got = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
             raise PlanError(f"step: expected PettingZoo's five dicts, got {got}")
@@ -216,8 +218,9 @@ class Game(Several):
         if not self._in_stride:
             slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
             self._forget_infos()
-            slots.acted[rows] = slots.live[rows] = True
-            slots.waits[rows] = False
+            own = list(rows)
+            slots.acted[own] = slots.live[own] = True
+            slots.waits[own] = False
         paid, raw, write = self._rewards, self._raw_rewards, self._write
         for agent, seat in acting:
             if agent not in rewards or agent not in observations:
@@ -261,7 +264,14 @@ class Game(Several):
                 self._join(seat, observations[agent], infos.get(agent) or {})
                 self._slots.waits[self._first_row + seat] = False
                 stay.append((agent, seat))
-        self._acting = stay
+        self._let_act(stay)
+
+    def _let_act(self, acting: list[tuple[Any, int]]) -> None:
+        """Set who acts in the next step."""
+        self._acting = acting
+        self._names = [agent for agent, _ in acting]
+        rows = [self._first_row + seat for _, seat in acting]
+        self._places: Sequence[int] = self._rows if rows == list(self._rows) else rows  # a range is quicker
 
     def _pay(self, row: int, reward: Any) -> None:
         self._rewards[row] = self._raw_rewards[row] = reward if type(reward) in NUMBERS else float_reward(reward)
