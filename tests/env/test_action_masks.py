@@ -207,3 +207,68 @@ def test_vecwrap_run_passes_masks_too(policy, evaluation, tmp_path, monkeypatch)
         assert " from 3 to 5" in score or " from 3 to 4" in score
     said = CliRunner().invoke(app, ["time", "CartPole-v1 n=2", "--steps", "20", "--policy", f"masked_bots:{policy}"])
     assert "takes action_masks, but" in str(said.exception or said.output)
+
+
+@pytest.mark.parametrize("shape", ["discrete", "multi"])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_random_policy_draws_legal_actions(mode, place, shape):
+    from vecwrap.tools.rollout import find_policy
+
+    with vecwrap.build([functools.partial(Steps, place, shape=shape)] * 3, backend="dummy", autoreset=mode) as env:
+        reached = vecwrap.evaluate(env, find_policy("random", env), 13, seed=1)
+    assert best(reached.returns, reached.lengths)
+
+
+def test_a_random_policy_draws_each_legal_action_as_often():
+    from vecwrap.tools.player import RandomPolicy
+
+    with vecwrap.build("CartPole-v1", n=3000, backend="dummy") as env:
+        env.action_space.seed(3)
+        policy = RandomPolicy(env)
+        assert policy(None).shape == (3000,)
+        policy._single = spaces.Discrete(5, start=2)
+        masks = np.tile([True, False, True, True, False], (3000, 1))
+        drawn = policy(None, action_masks=masks)
+        assert sorted(set(drawn.tolist())) == [2, 4, 5]
+        assert np.bincount(drawn)[[2, 4, 5]].min() > 900
+        policy._single = spaces.MultiBinary(2)
+        policy._space = spaces.MultiBinary((3000, 2))
+        policy._space.seed(1)
+        drawn = policy(None, action_masks=np.tile([True, False, True, True], (3000, 1)))
+        assert drawn.shape == (3000, 2)
+        assert drawn[:, 0].sum() == 0
+        assert 1300 < drawn[:, 1].sum() < 1700
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("shape", ["discrete", "multi"])
+def test_debug_refuses_illegal_actions_and_nothing_is_stepped(place, shape):
+    make = functools.partial(Steps, place, shape=shape)
+    with vecwrap.build([make] * 3, backend="dummy", debug=True, seed=1) as env:
+        env.reset()
+        for _ in range(9):
+            legal = [int(mask[:4].argmax()) for mask in env.action_masks()]
+            actions = legal if shape == "discrete" else [[one, 1] for one in legal]
+            bad = [*actions[:2], (legal[2] + 1) % 4 if shape == "discrete" else [legal[2], 0]]
+            with pytest.raises(
+                ArgumentError, match=r"actions\[2\], for sub-environment 2: expected a legal action, one"
+            ):
+                env.step(bad)
+            _, rewards, *_ = env.step(actions)
+            assert (rewards == 1).all()
+        legal = [int(mask[:4].argmax()) for mask in env.action_masks()]
+        actions = legal if shape == "discrete" else [[one, 1] for one in legal]
+        env.send([actions[2], actions[0]], env_ids=[2, 0])
+        env.recv()
+
+
+def test_masks_are_a_method_of_every_environment_that_reports_them():
+    for place in PLACES:
+        with vecwrap.build([functools.partial(Steps, place)] * 2, wrappers=["monitor"], backend="shmem", seed=1) as env:
+            env.reset()
+            env.step([0, 0])
+            env.reset(options={"reset_mask": np.array([False, True])})
+            masks = env.action_masks()
+            assert masks.dtype == bool
+            assert masks.sum(axis=1).tolist() == [1, 1]

@@ -364,29 +364,3 @@ def test_arguments_come_on_top_of_those_of_a_spec():
 def test_a_spec_without_an_entry_point_is_refused():
     with pytest.raises(SpecError, match='env "Bare-v0": is registered without an entry point for one environment'):
         vecwrap.build(gymnasium.envs.registration.EnvSpec("Bare-v0"), n=1)
-
-
-# -- environments of several agents ------------------------------------------------------------------------------------
-
-REMEDY = r"PettingZoo's environments have several agents.* vecwrap.wrap\(supersuit.pettingzoo_env_to_vec_env_v1\("
-
-
-@pytest.mark.parametrize(
-    "name", ["pettingzoo.classic.connect_four_v3:env", "pettingzoo.classic.connect_four_v3", "pettingzoo:chess_v6"]
-)
-def test_a_name_of_pettingzoos_is_answered_with_what_is_possible(name):
-    with pytest.raises(SpecError, match=f'env "{name}": {REMEDY}'):
-        vecwrap.build(name, n=1)
-
-
-def test_an_environment_of_pettingzoos_is_answered_with_what_is_possible():
-    game = pytest.importorskip("pettingzoo.classic.rps_v2")
-    for target in (game, game.env, game.parallel_env, game.env(), game.parallel_env(), [game.env], [game.env()]):
-        with pytest.raises(SpecError, match=REMEDY):
-            vecwrap.build(target, n=1, backend="dummy")
-    for made_by_a_function in (lambda: game.env(), functools.partial(game.parallel_env)):
-        with pytest.raises(vecwrap.SubEnvError, match=f"expected a gymnasium.Env. {REMEDY}"):
-            vecwrap.build(made_by_a_function, n=1, backend="dummy")
-    for engine in (game.env(), game.parallel_env()):
-        with pytest.raises(PlanError, match=f"wrap: expected a gymnasium.vector.VectorEnv, .*{REMEDY}"):
-            vecwrap.wrap(engine)

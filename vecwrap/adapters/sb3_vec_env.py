@@ -42,6 +42,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         self.vecwrap_env = env
         self._monitored = any(isinstance(wrapper, Monitor) and wrapper.stats_key == "episode" for wrapper in env.chain)
         self._masks = ActionMasks(env)
+        self._games = bool(env.possible_agents)
         self._latest: tuple[Any, Infos] = (None, {})  # observations and infos, which masks are found in
         # SB3's VecNormalize writes into the spaces of what it wraps.
         super().__init__(env.num_envs, deepcopy(env.single_observation_space), deepcopy(_action_space(env)))
@@ -60,7 +61,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         if any(one is not options for one in self._options if one or options):  # SB3 repeats one dict for all
             raise ArgumentError("set_options: expected one dict for all sub-environments, got several")
         self._bring_home()
-        seeds = None if all(seed is None for seed in self._seeds) else self._seeds
+        number = self.num_envs // (len(self.vecwrap_env.possible_agents) or 1)  # of games, which have a seed each
+        seeds = None if all(seed is None for seed in self._seeds) else self._seeds[:number]
         self.vecwrap_env.reset_async(seed=seeds, options=options or None)
         step, (observations, *_, infos) = self.vecwrap_env.face.wait("reset", "reset_wait", None)
         self._latest = observations, infos
@@ -90,8 +92,11 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def _as_sb3(self, step: StepResult, result: FiveTuple) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         observations, rewards, terminations, truncations, seen = result
+        before, _ = self._latest
         self._latest = observations, seen
         dones = terminations | truncations
+        if self._games and (breaks := step.first & ~dones).any():
+            return self._closed(step, result, breaks, before)
         if step.in_stride and not step.infos:
             infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in self._seeds]
         else:
@@ -99,6 +104,22 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             for info, truncated in zip(infos, (truncations & ~terminations).tolist(), strict=True):
                 info["TimeLimit.truncated"] = truncated
         return self._own(observations), rewards.astype(np.float32), dones, infos
+
+    def _closed(
+        self, step: StepResult, result: FiveTuple, breaks: Array, before: Any
+    ) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
+        """The same where agents that had left come back, with a new game or before: their rests end here.
+
+        SB3 would take the first observation of the next game for what followed from the rest.
+        """
+        observations, rewards, terminations, truncations, _ = result
+        dones = terminations | truncations
+        infos = self._infos(step, dones)
+        for i, info in enumerate(infos):
+            info["TimeLimit.truncated"] = bool(truncations[i] and not terminations[i])
+            if breaks[i]:
+                info["terminal_observation"] = batches.row(before, i)
+        return self._own(observations), rewards.astype(np.float32), dones | breaks, infos
 
     def close(self) -> None:
         """Close the environment."""
@@ -127,12 +148,12 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         for i, done in enumerate(dones.tolist()):
             own, own_final = slots.own_infos(i)
             info, of_step = changes.made_to(own, i), row_of(added, i)
-            if done:
+            if done and step.first[i]:  # not so where an agent leaves a game that goes on
                 self.reset_infos[i], info = info, of_ends.made_to(own_final, i)
                 if "restarted" in of_step:  # in both: why one episode ended and the next began
                     self.reset_infos[i]["restarted"] = of_step["restarted"]
-                assert step.final_obs is not None
-                info["terminal_observation"] = batches.row(step.final_obs, i)
+            if done:
+                info["terminal_observation"] = batches.row(step.terminal_observations, i)
             info.update(of_step)
             infos.append(info)
         return infos
@@ -143,7 +164,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         told = dones
         for key in step.added:
             told = told | added[f"_{key}"]
-        ended, final_obs = dones.tolist(), step.final_obs
+        ended, final_obs = dones.tolist(), step.terminal_observations
         for i in told.nonzero()[0].tolist():
             info = infos[i]
             if ended[i]:
@@ -169,7 +190,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         """The masks of environments that report them in their infos or observations, and have no method for them."""
         if self._masks.has_method:
             return None
-        masks = self._masks.find(*self._latest, np.array(ids))
+        masks = self._masks.find(*self._latest, np.array(ids), waiting="one")
         return None if masks is None else [masks[i] for i in ids]
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
@@ -331,10 +352,12 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     ) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         self._shown, self._paid = observations, paid
         self._stepped, self._ends = True, []
-        if self._observations is not None:
+        if self._observations is not None and dones.any():
+            final = self._observations.final  # None if agents have left games that go on
+            final = self._observations.original() if final is None else final
             for i in np.flatnonzero(dones).tolist():
                 shown = infos[i]["terminal_observation"]
-                self._ends.append((batches.tree_map(np.copy, shown), batches.row(self._observations.final, i)))
+                self._ends.append((batches.tree_map(np.copy, shown), batches.row(final, i)))
         rewards = self._paid if self._rewards is None or self._norm_reward else self.get_original_reward()
         return batches.copy(self._shown), rewards.copy(), dones, infos
 

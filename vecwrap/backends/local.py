@@ -17,7 +17,7 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.parts import EnginePart, Source, announce, make_source
+from vecwrap.sources.parts import Part, Source, announce, make_source
 from vecwrap.sources.sub_env import Factory, SubEnv, Takeover, refuse_one_for_several
 
 
@@ -61,7 +61,7 @@ class LocalRows:
         self._failures: list[Failure] = []
         self._frames: Mapping[int, Frames] = dict.fromkeys(env_ids, Frames.NONE)
         self._frames_set: Mapping[int, Frames] = self._frames
-        self._of_engines = False
+        self._of_several = False
 
     def make(self, mode: Autoreset, *, debug: bool) -> dict[int, Description]:
         """Make them all, or raise SubEnvError; return the description of each, by index."""
@@ -76,7 +76,7 @@ class LocalRows:
                     raise
                 raise make_failure(i, error).error() from error
         refuse_one_for_several(self.sub_envs)
-        self._of_engines = isinstance(made, EnginePart)
+        self._of_several = isinstance(made, Part)
         return descriptions
 
     @property
@@ -87,20 +87,20 @@ class LocalRows:
     @property
     def engines(self) -> list[Engine]:
         """The engines among these."""
-        if not self._of_engines:
+        if not self._of_several:
             return []
-        parts: Iterable[Any] = self._sub_envs.values()
-        return [part.engine for part in parts if part.row == 0]
+        sources = [part.source for part in self._sub_envs.values() if isinstance(part, Part) and part.row == 0]
+        return [source for source in sources if isinstance(source, Engine)]
 
     @property
     def envs(self) -> list[Any] | None:
-        """The environments of these, each in its wrappers; None if an engine has them elsewhere."""
+        """The environments of these, each in its wrappers, a game for each of its rows; None if an engine has none."""
         found: list[Any] = []
         for source in self._sub_envs.values():
             if isinstance(source, SubEnv):
                 found.append(source.env)
             elif source.row == 0:
-                if (envs := source.engine.envs()) is None:
+                if (envs := source.source.envs()) is None:
                     return None
                 found += envs
         return found
@@ -131,7 +131,7 @@ class LocalRows:
         """
         if self._frames is not self._frames_set:
             self._set_frames(self._frames)
-        if self._of_engines:
+        if self._of_several:
             return self._run_whole(self._leave(0, actions))
         own, came, k = self._slots.own_actions(actions), self._interrupts.came, 0
         try:
@@ -197,8 +197,8 @@ class LocalRows:
     def _run(self, job: _Job, one: bool) -> None:
         if job.frames is not self._frames_set:
             self._set_frames(job.frames)
-        if self._of_engines and job.resets is None and len(job.env_ids) == len(self._env_ids):
-            self._step_engines(job, one)
+        if self._of_several and job.resets is None and len(job.env_ids) == len(self._env_ids):
+            self._step_sources(job, one)
             return
         sub_envs, resets, first, interrupts = self._sub_envs, job.resets, job.begun, self._interrupts
         env_ids = job.env_ids[first : first + self._few(job)] if one else job.env_ids[first:]
@@ -223,17 +223,17 @@ class LocalRows:
             else:
                 job.done.append(i)
 
-    def _step_engines(self, job: _Job, one: bool) -> None:
-        """Step all rows, engine by engine: an engine may have a thousand of them."""
+    def _step_sources(self, job: _Job, one: bool) -> None:
+        """Step all rows, source by source: an engine may have a thousand of them."""
         self._interrupts.hold()
         while job.begun < len(job.env_ids):
             if self._interrupts.came():
                 self._interrupts.let_through()
             part: Any = self._sub_envs[job.env_ids[job.begun]]
-            rows = job.env_ids[job.begun : job.begun + part.engine.num_rows]
+            rows = job.env_ids[job.begun : job.begun + part.source.num_rows]
             job.begun += len(rows)
             try:
-                part.engine.step_whole()
+                part.source.step_whole()
             except BaseException as error:
                 job.failures += [self._sub_envs[i].failure(error, "step") for i in rows]
                 if is_interrupt(error):
@@ -244,13 +244,13 @@ class LocalRows:
                 return
 
     def _few(self, job: _Job) -> int:
-        """How many of a job's next rows are run at once: one, or all up to the last of the same engine."""
+        """How many of a job's next rows are run at once: one, or all up to the last of the same source."""
         left = job.env_ids[job.begun :]
         first = self._sub_envs[left[0]]
-        if not isinstance(first, EnginePart):
+        if not isinstance(first, Part):
             return 1
-        engines = [getattr(self._sub_envs[i], "engine", None) for i in left]
-        return len(left) - engines[::-1].index(first.engine)
+        same = [isinstance(part := self._sub_envs[i], Part) and part.source is first.source for i in left]
+        return len(left) - same[::-1].index(True)
 
     def _set_frames(self, frames: Mapping[int, Frames]) -> None:
         for i, sub_env in self._sub_envs.items():
@@ -302,7 +302,7 @@ class LocalRows:
         while self._sub_envs:
             sub_env = self._sub_envs.pop(next(iter(self._sub_envs)))
             try:
-                sub_env.close(timeout, terminate) if isinstance(sub_env, EnginePart) else sub_env.close()
+                sub_env.close(timeout, terminate) if isinstance(sub_env, Part) else sub_env.close()
             except BaseException as error:
                 first = first or [error]
         if first:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError
+from vecwrap.rows.batch import Batch, row
 from vecwrap.rows.infos import row_of
 from vecwrap.rows.step_result import BoolArray, IntArray
 
 MEMBER, METHOD = "action_mask", "action_masks"
+Waiting: TypeAlias = Literal["all", "none", "one"]
 PLACES = (
     f'infos["{MEMBER}"] of each reset and step, a member "{MEMBER}" of Dict observations, or the environment\'s method '
     f"{METHOD}()"
@@ -22,8 +23,8 @@ PLACES = (
 class ActionMasks:
     """Finds the masks of an environment, in the first of `PLACES` that has any."""
 
-    def __init__(self, env: VecEnv) -> None:
-        self._env = env
+    def __init__(self, env: Any) -> None:
+        self._env = env  # a VecEnv
         self._has_method: bool | None = None
 
     @property
@@ -38,7 +39,9 @@ class ActionMasks:
                 self._has_method = False
         return self._has_method
 
-    def find(self, observations: Any, infos: dict[str, Any], rows: IntArray) -> BoolArray | None:
+    def find(
+        self, observations: Any, infos: dict[str, Any], rows: IntArray, *, waiting: Waiting = "all"
+    ) -> BoolArray | None:
         """Return the masks of all n rows, (n, k) bool, True if legal; those not among ``rows`` are True throughout.
 
         k is as sb3-contrib counts: the number of actions, of a MultiDiscrete that of all its dimensions together, of a
@@ -48,6 +51,8 @@ class ActionMasks:
             observations: the latest ones, n rows; only looked at around an engine, of which no others are known.
             infos: those that came with them.
             rows: whose mask is needed, because they act next.
+            waiting: what is legal for agents of games that are not to move: ``"all"``, ``"none"``, or ``"one"`` action,
+                the first of each dimension.
 
         Returns:
             The masks, or None if none of these rows has any.
@@ -55,10 +60,70 @@ class ActionMasks:
         Raises:
             ArgumentError: a mask of the wrong form, or some of the rows have none.
         """
+        core, n = self._env.core, self._env.num_envs
+        waits = core.slots.waits[self._env.face.numbering.sources(np.arange(n))]
+        rows = rows[~waits[rows]]
+        given: list[Any] | None = [] if not len(rows) else self._given(observations, infos, rows)
+        if given is None:
+            return None
+        masks = np.ones((n, self._size()), np.bool_)
+        if waiting != "all":
+            masks[waits] = False
+        if waiting == "one":
+            masks[np.ix_(waits, self._firsts())] = True
+        for i, mask in zip(rows, given, strict=True):
+            masks[i] = self._flat(mask)
+        return masks
+
+    def now(self, env_ids: IntArray | None = None) -> BoolArray | None:
+        """Return the masks of all n rows, as they are now; nothing is legal for a row that does not act next.
+
+        ``env_ids``: only those of these rows are needed.
+        """
+        face, slots = self._env.face, self._env.core.slots
+        at = face.numbering.sources(face.pending.all_ids)
+        idle = (slots.terminations[at] | slots.truncations[at]) & ~slots.first[at]
+        acts = ~(idle | slots.waits[at])
+        if env_ids is not None:
+            acts &= np.isin(face.pending.all_ids, env_ids)
+        masks = self.find(face.in_form(face.shown.all()), face.told_masks, np.flatnonzero(acts), waiting="none")
+        if masks is not None:
+            masks[~acts] = False
+        return masks
+
+    def refuse_illegal(self, actions: Batch, env_ids: IntArray) -> None:
+        """Raise ArgumentError for the first action, in the space's form, that is not legal now."""
+        if self._env.face.numbering.out and self._has_method is not False:
+            return  # some rows are pending, and others cannot be asked meanwhile
+        masks = self.now(env_ids)
+        if masks is None:
+            return
+        names, games = self._env.row_agents, self._env.row_games
+        for position, i in enumerate(env_ids.tolist()):
+            mask, action = masks[i], row(actions, position)
+            if not mask.any() or mask[self._places(action)].all():
+                continue
+            who = f"sub-environment {i}" + (f" ({names[i]} in game {games[i]})" if names[i] else "")
+            space = self._env.single_action_space
+            start = int(space.start) if isinstance(space, spaces.Discrete) else 0
+            raise ArgumentError(
+                f"actions[{position}], for {who}: expected a legal action, one of "
+                f"{(np.flatnonzero(mask) + start).tolist()}, got {action!r}; nothing was stepped"
+            )
+
+    def _places(self, action: Any) -> Any:
+        """Where an action is in a mask."""
+        space = self._env.single_action_space
+        if isinstance(space, spaces.Discrete):
+            return [int(action) - int(space.start)]
+        if isinstance(space, spaces.MultiDiscrete):
+            return np.array(self._firsts()) + (np.asarray(action) - space.start).ravel()
+        return np.arange(0, self._size(), 2) + np.asarray(action).ravel()
+
+    def _given(self, observations: Any, infos: dict[str, Any], rows: IntArray) -> list[Any] | None:
+        """The mask of each of these rows, as the environment has it; None if none of them has any."""
         core = self._env.core
         seen = observations if core.is_engine else core.slots.observations.batch()  # before any wrapper of the vector
-        if not len(rows):
-            return np.ones((self._env.num_envs, self._size()), np.bool_)
         if MEMBER in infos:
             found = [row_of({key: infos[key] for key in (MEMBER, f"_{MEMBER}") if key in infos}, i) for i in rows]
             if missing := [int(i) for i, row in zip(rows, found, strict=True) if MEMBER not in row]:
@@ -66,19 +131,15 @@ class ActionMasks:
                     f'infos["{MEMBER}"]: expected a mask of every sub-environment that acts, got none of {missing}; '
                     "report it in the info of every reset and step"
                 )
-            given = [row[MEMBER] for row in found]
-        elif isinstance(seen, dict) and MEMBER in seen:
-            given = [row_of({MEMBER: seen[MEMBER]}, i)[MEMBER] for i in rows]
-        elif self.has_method:
+            return [row[MEMBER] for row in found]
+        if isinstance(seen, dict) and MEMBER in seen:
+            at = rows if core.is_engine else self._env.face.numbering.sources(rows)
+            return [row_of({MEMBER: seen[MEMBER]}, i)[MEMBER] for i in at]
+        if self.has_method:
             some = None if core.is_engine or len(rows) == self._env.num_envs else rows.tolist()
             answers = self._env.call(METHOD, indices=some)
-            given = [answers[i] for i in rows] if some is None else list(answers)
-        else:
-            return None
-        masks = np.ones((self._env.num_envs, self._size()), np.bool_)
-        for i, mask in zip(rows, given, strict=True):
-            masks[i] = self._flat(mask)
-        return masks
+            return [answers[i] for i in rows] if some is None else list(answers)
+        return None
 
     def _flat(self, given: Any) -> Any:
         parts = given if isinstance(given, (tuple, list)) else (given,)
@@ -90,6 +151,13 @@ class ActionMasks:
             )
         return flat
 
+    def _firsts(self) -> list[int]:
+        """The places of the first action of each dimension."""
+        space = self._env.single_action_space
+        if isinstance(space, spaces.MultiDiscrete):
+            return [0, *np.cumsum(space.nvec.ravel())[:-1].tolist()]
+        return list(range(0, self._size(), 2)) if isinstance(space, spaces.MultiBinary) else [0]
+
     def _size(self) -> int:
         space = self._env.single_action_space
         if isinstance(space, spaces.Discrete):
@@ -99,3 +167,11 @@ class ActionMasks:
         if isinstance(space, spaces.MultiBinary):
             return 2 * int(np.prod(space.shape))
         raise ArgumentError(f"{MEMBER}: expected Discrete, MultiDiscrete or MultiBinary actions, got {space}")
+
+
+def masks_of(env: Any) -> BoolArray:
+    """Return the masks of an environment's rows, as ``VecEnv.action_masks`` says."""
+    masks = ActionMasks(env).now()
+    if masks is None:
+        raise ArgumentError(f"action_masks: {env!r} reports none; expected {PLACES}")
+    return masks

@@ -59,6 +59,7 @@ class Books:
         num_rows: n.
         slots: where the runner's sub-environments write their rows; the runner makes it when it starts.
         autoreset, copy, batch_size, debug: as the environment was built.
+        agents: how many consecutive rows are the agents of one game; 0 if these are no games.
         interrupts: what holds back Ctrl-C.
         out: the pending rows.
         ready, failed: rows that have arrived or failed, and were not received yet.
@@ -81,8 +82,10 @@ class Books:
         batch_size: int | None,
         debug: bool,
         recovery: Recovery | None,
+        agents: int = 0,
     ) -> None:
         self.num_rows = num_rows
+        self.agents = agents
         self.runner = runner
         self.autoreset = autoreset
         self.copy = copy
@@ -92,14 +95,14 @@ class Books:
         self.all_ids: IntArray = np.arange(num_rows)
         self.all_ids.flags.writeable = False
         self.interrupts = Interrupts()
-        self.endings = Endings(num_rows, resets_are_asked_for=autoreset is Autoreset.DISABLED)
+        self.endings = Endings(num_rows, resets_are_asked_for=autoreset is Autoreset.DISABLED, agents=agents)
         self.closed = False
         self.broken: VecwrapError | None = None
         self.forked = False
         self.owner = os.getpid()
         self.in_line = False  # whether the next whole step may: set by the end of a general call
         self.watched = False  # whether a stopwatch is on
-        self._together = 1, "", ""
+        self._together: tuple[int, str, str, tuple[str, ...]] = 1, "", "", ()
         self._may_be_in_line = runner.has_line and recovery is None and batch_size is None and not debug
         self._all = frozenset(range(num_rows))
         self.out = _NONE
@@ -116,21 +119,38 @@ class Books:
         self.gone: set[int] = set()  # those that could not be recreated
         _books.add(self)
 
-    def keep_together(self, rows: int, name: str, why_no_masked_resets: str) -> None:
+    def keep_together(self, rows: int, name: str, why_no_masked_resets: str, agents: tuple[str, ...]) -> None:
         """Have so many consecutive rows always step together, and be reset together if there is a reason for it."""
-        self._together = rows, name, why_no_masked_resets
+        self._together = rows, name, why_no_masked_resets, agents
 
     def rule_out_line(self) -> None:
         """Have every step take the general path."""
         self._may_be_in_line = False
 
     def _refuse_parts(self, env_ids: IntArray, *, of_reset: bool) -> None:
-        rows, name, why_no_masked_resets = self._together
-        if rows == 1 or len(env_ids) == self.num_rows or (of_reset and not why_no_masked_resets):
+        rows, name, why_no_masked_resets, _ = self._together
+        apart = of_reset and not (why_no_masked_resets or self.agents)
+        if rows == 1 or len(env_ids) == self.num_rows or apart:
             return
-        if not np.isin(np.bincount(env_ids // rows, minlength=self.num_rows // rows), (0, rows)).all():
+        counts = np.bincount(env_ids // rows, minlength=self.num_rows // rows)
+        if not np.isin(counts, (0, rows)).all():
+            if self.agents:
+                self._refuse_part_of_game(env_ids, counts, of_reset=of_reset)
             why = why_no_masked_resets if of_reset else "they step together; vecwrap's own sub-environments need not"
             raise ArgumentError(f"{name}: expected all {rows} rows of an engine or none, got {env_ids.tolist()}; {why}")
+
+    def _refuse_part_of_game(self, env_ids: IntArray, counts: IntArray, *, of_reset: bool) -> NoReturn:
+        k, game = self.agents, int(np.flatnonzero((counts > 0) & (counts < self.agents))[0])
+        rows = range(game * k, game * k + k)
+        missing = [i for i in rows if i not in env_ids]
+        names = self._together[3]
+        which = ", ".join(f"{i} ({names[i - rows.start]})" for i in missing)
+        what = "reset_mask" if of_reset else "env_ids"
+        raise ArgumentError(
+            f"{what}: expected all rows of a game or none, got game {game} ({self._together[1]}) without its rows "
+            f"{which}; agents of one game step and begin anew together"
+            + ("" if of_reset else ", and the actions of those that are not to move are ignored")
+        )
 
     def rows(self, env_ids: IntArray) -> slice | IntArray:
         """Return the fastest index into the state of these sub-environments."""
@@ -337,10 +357,19 @@ class Books:
             return failure
         if failure.stepped:
             recovery.keep_step(failure.index, self.slots)
-        if self.lose([failure.index], str(failure.error()).partition("\n")[0], made=failure.during != "make"):
+        if self.agents and failure.index in self.due:  # its game is lost already, with another of its rows
+            return None
+        if self.lose(
+            self._rows_of_source(failure.index), str(failure.error()).partition("\n")[0], made=failure.during != "make"
+        ):
             return None
         recovery.give_up(failure.index)
         return self.refused(failure)
+
+    def _rows_of_source(self, i: int) -> list[int]:
+        """The row, or all rows of its game."""
+        k = self.agents or 1
+        return list(range(i - i % k, i - i % k + k))
 
     def refused(self, failure: Failure) -> Failure:
         """Add the reason why a sub-environment was not recreated."""

@@ -26,7 +26,7 @@ from vecwrap.interrupts import counted_once
 from vecwrap.rows.step_result import Autoreset, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
-from vecwrap.sources.parts import of_engines, together
+from vecwrap.sources.parts import of_engines, of_games, together
 from vecwrap.sources.sub_env import Factory
 
 __all__ = ["Core"]
@@ -61,31 +61,35 @@ class Core:
         if batch_size is not None and not 1 <= batch_size <= num_envs:
             raise PlanError(f"batch_size: expected 1 to n={num_envs}, got {batch_size}")
         recovery, rows, engines = None, together(factories), of_engines(factories)
-        if rows > 1 and batch_size is not None:
-            raise PlanError(f"batch_size: the {rows} rows of an engine step and arrive together; leave it out")
+        agents = rows if of_games(factories) else 0  # of a game
+        if rows > 1 and batch_size is not None and batch_size % (agents or num_envs + 1):
+            if not agents:
+                raise PlanError(f"batch_size: the {rows} rows of an engine step and arrive together; leave it out")
+            raise PlanError(f"batch_size: expected a multiple of {rows}, the agents of a game, got {batch_size}")
         if engines and restarts.restart:
             raise PlanError("on_failure: an engine is not made anew; leave it out")
         if restarts.restart:
             if type(runner).recreate is Runner.recreate:
                 raise PlanError(f'on_failure: {runner.name} cannot recreate sub-environments; expected "raise"')
             limits = restarts.max_restarts, restarts.restart_window, restarts.restart_backoff
-            recovery = Recovery(num_envs, autoreset, Restarts(num_envs, *limits))
+            recovery = Recovery(num_envs, autoreset, Restarts(num_envs, *limits), agents)
         self.num_envs = num_envs
         self.autoreset = autoreset
         self.runner = runner
-        self.books = runner.books = Books(num_envs, autoreset, runner, recovery=recovery, **settings)
+        self.books = runner.books = Books(num_envs, autoreset, runner, recovery=recovery, agents=agents, **settings)
         self.calls = Calls(self.books, runner)
-        self.pending = Pending(self.books.all_ids, seed=seed, start_index=start_index)
+        self.pending = Pending(self.books.all_ids, seed=seed, start_index=start_index, together=agents or 1)
         self.numberings: list[tuple[Pending, NumberedRows]] = [(self.pending, self.books)]  # and those of wrappers
         self.on_schedule = False  # whether seedless resets get what schedules say
         self.is_open = True
         with counted_once():
             try:
                 self.description: Description = runner.start(factories)
+                made = self.description
+                if engines or agents:
+                    self.books.keep_together(rows, made.name, made.why_no_masked_resets, made.agents)
                 if engines:
-                    engine = self.description
-                    self.books.keep_together(rows, engine.name, engine.why_no_masked_resets)
-                    runner.engine = engine.name
+                    runner.engine = made.name
                 if hasattr(self.books, "slots"):
                     self.books.slots.recycle()
             except BaseException:
@@ -141,6 +145,11 @@ class Core:
 
     def follow(self, schedules: Sequence[bytes]) -> None:
         """Have seedless resets get what these schedules say, one for each sub-environment."""
+        if self.books.agents:
+            raise PlanError(
+                f"expected an environment of one agent, got {self.description.name}, a game: its games go on from one "
+                "seed; for a schedule, reset them with reset(seed=[...], options={'reset_mask': ...})"
+            )
         if self.runner.engine:
             raise PlanError(
                 f"{self.runner.engine}: an engine resets its sub-environments itself; for a schedule of seeds, "
@@ -182,6 +191,8 @@ class Core:
         books = self.books
         if self.runner.engine:
             return None, f"{self.runner.engine} does not expose the state of its sub-environments"
+        if books.agents:
+            return None, f"{self.description.name} is a game, whose state is not saved"
         if books.endings.any_ended and books.endings.never_reset.any():
             return None, "it has not been reset yet"
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector.utils import batch_space
 
+from vecwrap.env.action_masks import MEMBER, ActionMasks
 from vecwrap.env.books import Books
 from vecwrap.env.calls import Calls
 from vecwrap.env.line import Line
@@ -25,7 +27,7 @@ from vecwrap.rows import batch as batches
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.gymnasium_form import conform_actions, refuse_outside
-from vecwrap.rows.infos import OF_ENDS, make_room
+from vecwrap.rows.infos import OF_ENDS, columns, make_room, row_of
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 
 __all__ = ["Face", "FiveTuple", "Pending", "read_indices", "with_env_ids"]
@@ -45,11 +47,13 @@ class Pending:
         resetting: all rows of the last call that requested resets.
         seed: of ``build``; used by the first reset if it is given none.
         start_index: added to the index of each sub-environment in seeds.
+        together: so many consecutive rows have one seed: the agents of a game.
         of_chain: those of all numberings in the chain, of which one at most has a call.
     """
 
-    def __init__(self, all_ids: IntArray, *, seed: int | None = None, start_index: int = 0) -> None:
+    def __init__(self, all_ids: IntArray, *, seed: int | None = None, start_index: int = 0, together: int = 1) -> None:
         self.num_envs = len(all_ids)
+        self.together = together
         self.all_ids = all_ids
         self.call: str | None = None
         self.through: tuple[StepResult, FiveTuple] | None = None
@@ -61,10 +65,12 @@ class Pending:
 
     def seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
         """Return the seed of each of these rows; build's seed is used if none is given."""
-        given = read_seeds(seed, env_ids, self.num_envs, self.start_index)
+        sources, number = env_ids // self.together, self.num_envs // self.together
+        what = "game" if self.together > 1 else "sub-environment"
+        given = read_seeds(seed, sources, number, self.start_index, what)
         if self.seed is None:
             return given
-        of_build = read_seeds(self.seed, env_ids, self.num_envs, self.start_index)
+        of_build = read_seeds(self.seed, sources, number, self.start_index)
         return [own if own is not None else built for own, built in zip(given, of_build, strict=True)]
 
     def indices(self, indices: Any, what: str = "env_ids", *, once: bool = False) -> IntArray:
@@ -131,6 +137,8 @@ class Face:
         self.books = books
         self.pending = pending
         self.line: Line | None = None
+        self.action_masks: ActionMasks | None = None  # with debug
+        self.told_masks: dict[str, Any] = {}  # the latest action masks that infos had, as columns of n rows
         self.shown = Shown(books, pending.num_envs)
 
     def has_observations(self, env: Any, single: spaces.Space[Any]) -> None:
@@ -258,7 +266,11 @@ class Face:
         rows, numbering, books, pending = self.rows, self.numbering, self.books, self.pending
         actions = conform_actions(space, actions, len(env_ids))
         if books.debug:  # checked in the caller's order
-            refuse_outside(space, actions, env_ids if order is None else env_ids[np.argsort(order)])
+            ids = env_ids if order is None else env_ids[np.argsort(order)]
+            refuse_outside(space, actions, ids, ~books.slots.waits[numbering.sources(ids)])
+            if self.action_masks is None:
+                self.action_masks = ActionMasks(self._found())
+            self.action_masks.refuse_illegal(actions, ids)
         if order is not None:
             actions = batches.take(actions, order)
         if numbering.endings.any_ended:
@@ -404,6 +416,10 @@ class Face:
         """Gymnasium's five-tuple of m rows; built only here."""
         self.shown.remember(step)
         infos = step.infos
+        if self.books.agents:
+            infos = self._of_games(step, infos)
+        if MEMBER in infos:
+            self._note_masks(step, infos)
         if infos and not OF_ENDS.isdisjoint(infos):
             infos = make_room(infos, "final_obs", "final_info")
         if step.final_obs is not None:
@@ -424,6 +440,30 @@ class Face:
                 "_final_info": ended.copy(),
             }
         return self.in_form(step.observations), step.rewards, step.terminations, step.truncations, infos
+
+    def _of_games(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
+        """Add who is to move, who is in the game, and what is legal for those who are to move: (m,) bool, and int8."""
+        infos = make_room(infos, "to_move", "alive")
+        everyone = np.ones(len(step.env_ids), dtype=np.bool_)
+        flags = {"to_move": step.to_move.copy(), "alive": step.alive.copy()}
+        infos = {**infos, **flags, "_to_move": everyone, "_alive": everyone.copy()}
+        seen = self.books.slots.observations.batch()
+        if MEMBER not in infos and isinstance(seen, dict) and MEMBER in seen:
+            masks = seen[MEMBER][self.numbering.sources(step.env_ids)].astype(np.int8)
+            masks[~step.to_move] = 0
+            infos |= {MEMBER: masks, f"_{MEMBER}": everyone.copy()}
+        return infos
+
+    def _note_masks(self, step: StepResult, infos: dict[str, Any]) -> None:
+        """Keep the action masks of these rows, which later results of other rows do not have."""
+        own = {key: copy(infos[key]) for key in (MEMBER, f"_{MEMBER}") if key in infos}
+        if len(step.env_ids) == self.pending.num_envs:
+            self.told_masks = own
+            return
+        rows = [row_of(self.told_masks, i) for i in range(self.pending.num_envs)]
+        for k, i in enumerate(step.env_ids.tolist()):
+            rows[i] = row_of(own, k)
+        self.told_masks = columns(rows)
 
     def in_form(self, observations: Batch) -> Any:
         """Return observations in Gymnasium's form."""
@@ -447,7 +487,9 @@ def read_indices(indices: Any, num_envs: int, what: str = "env_ids", *, once: bo
     return ids.astype(np.int64)
 
 
-def read_seeds(seed: Any, env_ids: IntArray, num_envs: int, start_index: int = 0) -> list[int | None]:
+def read_seeds(
+    seed: Any, env_ids: IntArray, num_envs: int, start_index: int = 0, what: str = "sub-environment"
+) -> list[int | None]:
     """Return the seed of each of these rows, or None if it gets none; i gets ``seed + start_index + i`` of an int."""
     if seed is None:
         return [None] * len(env_ids)
@@ -460,7 +502,7 @@ def read_seeds(seed: Any, env_ids: IntArray, num_envs: int, start_index: int = 0
     if not seeds:
         raise ArgumentError(f"seed: expected an int, a sequence of {num_envs} or None, got {seed!r}")
     if len(seeds) != num_envs:
-        raise ArgumentError(f"seed: expected {num_envs} seeds, one for each sub-environment, got {len(seeds)}")
+        raise ArgumentError(f"seed: expected {num_envs} seeds, one for each {what}, got {len(seeds)}")
     return [None if seeds[i] is None else _seed(seeds[i]) for i in env_ids.tolist()]
 
 

@@ -182,8 +182,9 @@ class Reset:
 class Recovery:
     """The state needed to recreate a vector's sub-environments, and what their loss does to their rows."""
 
-    def __init__(self, num_envs: int, mode: Autoreset, restarts: Restarts) -> None:
+    def __init__(self, num_envs: int, mode: Autoreset, restarts: Restarts, agents: int = 0) -> None:
         self.restarts = restarts
+        self._agents = agents  # of a game, whose rows are lost together; 0 if these are no games
         self.lost: BoolArray = np.zeros(num_envs, dtype=np.bool_)  # and not yet reported
         self.lost_episodes: IntArray = np.zeros(num_envs, dtype=np.int64)
         self.told: IntArray = np.zeros(num_envs, dtype=np.int64)  # the restart counts that rows report; 0 for none
@@ -282,7 +283,14 @@ class Recovery:
 
     def beginning_with_step(self, env_ids: IntArray) -> IntArray:
         """Return the rows among these in which a step starts an episode."""
-        return env_ids[self._over[env_ids]] if self._mode is Autoreset.NEXT_STEP else env_ids[:0]
+        return env_ids[self._begins(env_ids)] if self._mode is Autoreset.NEXT_STEP else env_ids[:0]
+
+    def _begins(self, env_ids: IntArray) -> BoolArray:
+        """Whether these rows have no running episode; of games, whether none of their rows has."""
+        if not self._agents:
+            return self._over[env_ids]
+        over: Any = self._over.reshape(-1, self._agents).all(axis=1)
+        return over[env_ids // self._agents]  # type: ignore[no-any-return]
 
     # -- what it does in bad times -------------------------------------------------------------------------------------
 
@@ -327,14 +335,20 @@ class Recovery:
         """Return the reset to request for a pending row that was lost; None if the row is complete, in the slots."""
         if i in self._resets:
             return self._resets[i]
-        if self._mode is Autoreset.SAME_STEP or (self._over[i] and self._mode is Autoreset.NEXT_STEP):
+        if self._mode is Autoreset.SAME_STEP or (self._mode is Autoreset.NEXT_STEP and self._begins(np.array([i]))[0]):
             return Reset()
         slots.rewards[i] = slots.raw_rewards[i] = 0.0
         slots.first[i] = slots.acted[i] = slots.live[i] = slots.raw_dones[i] = slots.raw_first[i] = False
+        if self._agents:
+            slots.waits[i] = slots.gone[i] = True
         slots.observations.put(i, row(self._shown, i))
         slots.forget_info(i)
         if self._over[i]:  # it rests
             slots.terminations[i], slots.truncations[i] = self._flags[:, i]
+            if self._agents and not self._begins(np.array([i]))[0]:  # its agent had left, but its game was running
+                if self._mode is not Autoreset.EPISODIC:
+                    slots.terminations[i] = slots.truncations[i] = False
+                self._tell(i, slots, episode=False)
         else:
             slots.terminations[i], slots.truncations[i] = False, True
             self._tell(i, slots)

@@ -25,11 +25,12 @@ __all__ = ["Endings", "NumberedRows", "Rows"]
 class Endings:
     """Which rows have ended, or were never reset, and must not be stepped before a reset."""
 
-    def __init__(self, num_rows: int, *, resets_are_asked_for: bool) -> None:
+    def __init__(self, num_rows: int, *, resets_are_asked_for: bool, agents: int = 0) -> None:
         self.ended: BoolArray = np.ones(num_rows, dtype=np.bool_)
         self.never_reset: BoolArray = np.ones(num_rows, dtype=np.bool_)
         self.any_ended = True
         self.resets_are_asked_for = resets_are_asked_for  # disabled mode
+        self._agents = agents  # of a game, whose rows need a reset together, when it is over; 0 if these are no games
 
     def note(self, step: StepResult) -> None:
         """Note which rows of a result have begun an episode, and which have ended one."""
@@ -38,7 +39,10 @@ class Endings:
             self.ended[opened] = self.never_reset[opened] = False
             self.any_ended = bool(self.ended.any())
         if self.resets_are_asked_for:
-            ended = step.env_ids[step.dones]
+            over = step.dones
+            if self._agents and over.any():  # all rows of a game come together
+                over = ~step.alive.reshape(-1, self._agents).any(axis=1).repeat(self._agents)
+            ended = step.env_ids[over]
             if len(ended):
                 self.mark(ended)
 

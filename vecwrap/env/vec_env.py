@@ -12,8 +12,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from vecwrap.env import games
 from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
+from vecwrap.env.action_masks import masks_of
 from vecwrap.env.core import Core, envs_of, find_wrapper, in_short
 from vecwrap.env.elsewhere import missing, refuse_copy, refuse_mode, refuse_render_mode, refuse_source, what_came
 from vecwrap.env.face import Face, FiveTuple, with_env_ids
@@ -25,7 +27,7 @@ from vecwrap.errors import brief, shorten
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.infos import scatter_columns
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
-from vecwrap.rows.step_result import FloatArray, IntArray
+from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
 
 __all__ = ["FiveTuple", "VecEnv", "what_came"]
 
@@ -204,6 +206,58 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         step, result = self.face.wait("send", "recv", timeout, min)
         return with_env_ids(result, step)
 
+    # -- games of several agents ---------------------------------------------------------------------------------------
+
+    @property
+    def possible_agents(self) -> tuple[str, ...]:
+        """The names of a game's agents, in the order of its rows; empty if there is one agent."""
+        return self.core.description.agents
+
+    @property
+    def row_games(self) -> IntArray:
+        """(n,) int64. The number of each row's game; without games, of its sub-environment."""
+        return games.row_games(self.face, self.core)
+
+    @property
+    def row_agents(self) -> NDArray[np.str_]:
+        """(n,) text, beside the (n,) int64 of ``row_games``. The name of each row's agent; without games, ""."""
+        return games.row_agents(self.face, self.core)
+
+    @property
+    def to_move(self) -> BoolArray:
+        """(n,) bool. In games: the row's next action will be used; elsewhere True. ``infos`` says it, too."""
+        return games.to_move(self.face, self.core)
+
+    @property
+    def alive(self) -> BoolArray:
+        """(n,) bool. In games: the row's agent is in the game; elsewhere True. ``infos`` says it, too."""
+        return games.alive(self.face, self.core)
+
+    def game_states(self) -> tuple[Any, ...]:
+        """Return what the ``state()`` of each PettingZoo game gives, for centralised critics: one array a game.
+
+        Raises:
+            ArgumentError: these are no games, or have not been reset.
+            SubEnvError: a game has no ``state()``.
+        """
+        with brief:
+            self.face.refuse_pending("game_states")
+            return games.game_states(self, self.core)
+
+    def action_masks(self) -> BoolArray:
+        """Return which actions are legal now, from wherever the environment says it.
+
+        Returns:
+            (n, k) bool. k is the number of actions, of a MultiDiscrete that of all dimensions together. All False in
+            rows that do not act next.
+
+        Raises:
+            ArgumentError: the environment reports no masks, or malformed ones.
+        """
+        with brief:
+            self.face.refuse_pending("action_masks")
+            return masks_of(self)
+
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
 
     def call(
@@ -305,7 +359,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def picture(self) -> NDArray[np.uint8]:
         """Return one (height, width, 3) uint8 image of all sub-environments, with ``tile``'s labels if present."""
-        return tiles.fit(tiles.tile(self.get_images()), tiles.SIZE)
+        return tiles.fit(tiles.tile(self.get_images(games.one_a_game(self.face, self.core))), tiles.SIZE)
 
     def show(self) -> None:
         """Show ``picture()`` below a notebook cell; ArgumentError elsewhere, which suggests an alternative."""

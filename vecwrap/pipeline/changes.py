@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import gymnasium
@@ -18,6 +19,7 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.errors import Mistakes, PlanError, SpecError, did_you_mean, printable
 from vecwrap.pipeline import registry
+from vecwrap.pipeline.games import from_module
 from vecwrap.pipeline.places import Place, Source, Steps, fail, fail_where
 from vecwrap.pipeline.signatures import Signature, written_as
 from vecwrap.pipeline.values import (
@@ -91,6 +93,8 @@ def _read_one_env(env: Any, source: Source) -> str | EnvSpec | Callable[..., Any
         return env.strip() or fail(source, "expected an environment id, got an empty text")
     if isinstance(env, EnvSpec):
         return env.id if canonical(registered.get(env.id)) == canonical(env) else env
+    if isinstance(env, ModuleType) and (path := from_module(env)):
+        return path
     if callable(env):
         return import_path(env) or env
     remedy = of_several_agents(env)

@@ -20,11 +20,11 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env_id, registry
 
 from vecwrap.errors import PlanError, SpecError, did_you_mean, is_installed
+from vecwrap.pipeline.games import find_game, makes_games
 from vecwrap.pipeline.packages import how_to_install, where_it_is
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
 from vecwrap.pipeline.values import callable_name, copied, names_of, shown
-from vecwrap.sources.description import of_several_agents
 from vecwrap.sources.factories import (
     MakeByCalling,
     MakeEngine,
@@ -32,6 +32,7 @@ from vecwrap.sources.factories import (
     creator_of,
     refuse_render_mode,
 )
+from vecwrap.sources.game_factories import PETTINGZOO
 from vecwrap.sources.import_paths import imported
 
 Env = gymnasium.Env[Any, Any]
@@ -59,6 +60,7 @@ class Environment:
     factories: tuple[Callable[[], Env], ...]  # one callable for all sub-environments, or one for each
     env_spec: EnvSpec | None = None  # the registration, if it is an id
     parts: tuple[Environment, ...] = ()  # one for each sub-environment, if ``env`` or ``env_kwargs`` lists them
+    is_game: bool = False  # whether it is known to make games of several agents
 
     @property
     def each(self) -> tuple[Environment, ...]:
@@ -158,7 +160,8 @@ def find_environment(
 def of_parts(parts: Sequence[Environment], *, of_each: bool) -> Environment:
     """Return what is made of one environment for each sub-environment; ``of_each``: their targets differ."""
     target = tuple(part.target for part in parts) if of_each else parts[0].target
-    return Environment(target, tuple(part.factories[0] for part in parts), parts=tuple(parts))
+    made = tuple(part.factories[0] for part in parts)
+    return Environment(target, made, parts=tuple(parts), is_game=any(part.is_game for part in parts))
 
 
 def _find_one(
@@ -176,13 +179,15 @@ def _find_one(
         kwargs_source.at("render_mode") if render_mode is None else dataclasses.replace(source, steps=("render_mode",))
     )
     where, for_window = str(mode), render_mode == "human"
-    if remedy := of_several_agents(target):
-        raise SpecError(f"{source} {shown(target)}: {remedy}.")
+    if isinstance(target, str) and target.startswith(f"{PETTINGZOO}:"):
+        make = find_game(target.partition(":")[2], kwargs, f'{source} "{target}"')
+        return Environment(str(make), (make,), is_game=True)
     found = _find(target, source) if isinstance(target, str) else target
     if isinstance(found, EnvSpec):
         return _registered(target, MakeEnvironment(found, kwargs, where, for_window), source)
     refuse_render_mode(found, kwargs, callable_name(found), where, for_window=for_window)
-    return Environment(target, (_with_kwargs(found, kwargs, source, kwargs_source, given),))
+    made = _with_kwargs(found, kwargs, source, kwargs_source, given)
+    return Environment(target, (made,), is_game=makes_games(found))
 
 
 def engine_of(entry_point: Any) -> str | None:

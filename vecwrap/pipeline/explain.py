@@ -131,6 +131,12 @@ class Explanation:
     rows: Sequence[Row]  # the environment, then the wrappers, inner first
     shares: Shares | None  # None if the backend does not use our workers
     reason: str  # why this backend
+    agents: tuple[str, ...] = ()  # of games, of which there are n; each has a row
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return (self.pipeline.n or 0) * max(1, len(self.agents))
 
     # -- as text
 
@@ -162,7 +168,8 @@ class Explanation:
     def _head(self) -> str:
         spec = self.pipeline
         seed = [] if spec.seed is None else [f"seed={spec.seed}"]
-        return ", ".join([spec.env_name, f"n={spec.n}", *seed, spec.autoreset, f"pipeline {spec.hash}"])
+        rows = [f"{len(self.agents)} agents each, {self.num_rows} rows"] if self.agents else []
+        return ", ".join([spec.env_name, f"n={spec.n}", *rows, *seed, spec.autoreset, f"pipeline {spec.hash}"])
 
     def _cells(self, row: Row) -> tuple[str, str, str]:
         if row.after is None:
@@ -170,7 +177,7 @@ class Explanation:
         space = row.observations
         if len(space) > _SPACE:
             space = f"{'→ ' * (row.before is not None)}{short_text(row.after.observation_space)}"
-        return row.runs_in, space, bytes_text(row.bytes_per_step(self.pipeline.n or 0))
+        return row.runs_in, space, bytes_text(row.bytes_per_step(self.num_rows))
 
     def _notes(self, row: Row) -> list[str]:
         """The lines under a row: what it does, to what, and what at an episode's end."""
@@ -191,7 +198,8 @@ class Explanation:
             held, own = self.shares
             each = f"{held[0]}" if min(held) == max(held) else f"{min(held)} or {max(held)}"
             workers = f"{len(held)} workers" if len(held) > 1 else "1 worker"
-            line += f": {workers}, {each} sub-environment{'s' * (each != '1')} each, started "
+            what = f"{'game' if self.agents else 'sub-environment'}{'s' * (each != '1')}"
+            line += f": {workers}, {each} {what} each, started "
             line += f"by {options['start_method']}" if options.get("start_method") else "as fresh interpreters"
             line += f", and {own} in this process, which would only wait (parent_share)" if own else ""
         elif backend.name == "dummy":
@@ -216,6 +224,7 @@ class Explanation:
         return {
             "pipeline": spec.hash,
             "n": spec.n,
+            **({"agents": list(self.agents)} if self.agents else {}),
             "seed": spec.seed,
             "autoreset": spec.autoreset,
             "backend": {
@@ -239,8 +248,17 @@ class Explanation:
             "at_an_episodes_end": row.at_end or None,
             "before": _stage_data(row.before),
             "after": _stage_data(row.after),
-            "bytes_per_step": row.bytes_per_step(self.pipeline.n or 0),
+            "bytes_per_step": row.bytes_per_step(self.num_rows),
         }
+
+
+def seats(agents: Sequence[str] | None) -> str:
+    """Who sits where in games."""
+    if not agents:
+        return ""
+    k = len(agents)
+    rows = [f"{agent} in row {k}g{f' + {seat}' if seat else ''}" for seat, agent in enumerate(agents)]
+    return f"agents are rows, of game g {', '.join(rows)}"
 
 
 def _in_columns(cells: Sequence[str], widths: Sequence[int]) -> str:

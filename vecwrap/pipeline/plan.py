@@ -29,7 +29,8 @@ from vecwrap.pipeline.backends import plan_backend, step_cost, where_option
 from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, of_parts, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
-from vecwrap.pipeline.explain import Explanation, Line, Row, Shares, outer_stages
+from vecwrap.pipeline.explain import Explanation, Line, Row, Shares, outer_stages, seats
+from vecwrap.pipeline.games import refuse_in_pipeline, why_not_around_games
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
@@ -42,9 +43,10 @@ from vecwrap.pipeline.wrappers import (
 )
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.engine import Engine
+from vecwrap.sources.game_factories import LookAtGame
 from vecwrap.sources.parts import PartFactory
 from vecwrap.sources.stages import Probe, Stage, stacks_already
-from vecwrap.sources.sub_env import Factory, SubEnvFactory
+from vecwrap.sources.sub_env import Factory, SeveralAgentsError, SubEnvFactory
 
 IN_THIS_PROCESS = ("dummy", "threads")
 MOST = 1_000_000  # sub-environments; more must be a typo
@@ -63,6 +65,7 @@ class Plan:
     written: PipelineSpec  # the spec as it was written
     # what comes out of the environment and of each wrapper; None before ``with_spaces``, and where unknown
     stages: tuple[Stage | None, ...] | None = None
+    agents: tuple[str, ...] | None = None  # of a game, whose rows they are; None if it is none, or was not looked at
 
     @property
     def n(self) -> int:
@@ -76,6 +79,10 @@ class Plan:
         wrappers = tuple(wrapper.around_sub_env for wrapper in self.wrappers if wrapper.runs_in == "worker")
         if self.pipeline.envs_per_engine is not None:
             return self._engine * (self.n // self.pipeline.envs_per_engine)
+        if self.agents is not None:
+            (make,) = self.environment.factories
+            k = len(self.agents)
+            return [PartFactory(make, row, k, of_game=True) for row in range(k)] * self.n
         made = [SubEnvFactory(make, wrappers) for make in self.environment.factories]
         return made if self.environment.parts else made * self.n
 
@@ -88,7 +95,42 @@ class Plan:
 
     def start(self) -> VecEnv:
         """Start the backend, with the wrappers of the sub-environments but without those of the vector."""
-        return _started(self.backend, self.factories, {**self._for_every_backend, **self.backend_options}, self)
+        if self.environment.is_game and self.agents is None:
+            return self.with_agents().start()
+        options = dict(self.backend_options)
+        if self.agents is not None and options.get("envs_per_worker") is not None:
+            options["envs_per_worker"] *= len(self.agents)  # a backend counts rows
+        try:
+            return _started(self.backend, self.factories, {**self._for_every_backend, **options}, self)
+        except _GameFound:
+            return self.as_game().start()
+
+    def as_game(self) -> Plan:
+        """Return the plan of the same environment, which turned out to be a game."""
+        environment = dataclasses.replace(self.environment, is_game=True)
+        _refuse_around_games(self.pipeline, environment, self.wrappers)
+        return dataclasses.replace(self, environment=environment)
+
+    def with_agents(self) -> Plan:
+        """Look at one game, where the backend would make it, for who takes part in it."""
+        one = self._seen_game()
+        try:
+            return dataclasses.replace(self, agents=one.get_attr("agents")[0])
+        finally:
+            one.close()
+
+    def _seen_game(self) -> VecEnv:
+        backend, settings = self._for_a_look
+        return _started(backend, [LookAtGame(make) for make in self.environment.factories], settings, self)
+
+    @property
+    def _for_a_look(self) -> tuple[Any, dict[str, Any]]:
+        """The backend on which one sub-environment is made to look at it, and its settings."""
+        settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset}
+        if not self.in_this_process:
+            asked = {key: self.backend_options.get(key) for key in ("start_method", "start_timeout")}
+            settings |= {"workers": 1, **asked}
+        return registry.backends.load("dummy" if self.in_this_process else "subprocess"), settings
 
     def with_spaces(self) -> Plan:
         """Determine the spaces, with one sub-environment in one worker (in this process for dummy), closed again.
@@ -105,16 +147,17 @@ class Plan:
 
     def with_refusals(self) -> Plan:
         """Do the same as ``with_spaces``, but leave out a wrapper that refuses, and note that in its stage."""
-        settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset}
-        if not self.in_this_process:
-            asked = {key: self.backend_options.get(key) for key in ("start_method", "start_timeout")}
-            settings |= {"workers": 1, **asked}
-        backend: Any = registry.backends.load("dummy" if self.in_this_process else "subprocess")
+        if self.environment.is_game:
+            return self._with_refusals_of_game()
+        backend, settings = self._for_a_look
         inner = tuple(wrapper.around_sub_env for wrapper in self.wrappers if wrapper.runs_in == "worker")
         outer = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "parent"]
         engine = self._engine if self.pipeline.envs_per_engine is not None else None
         probes = [Probe(make, inner) for make in self.environment.factories]
-        one = _started(backend, probes if engine is None else engine, settings, self)
+        try:
+            one = _started(backend, probes if engine is None else engine, settings, self)
+        except _GameFound:
+            return self.as_game().with_refusals()
         try:
             if engine is None:
                 stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
@@ -124,6 +167,17 @@ class Plan:
         finally:
             one.close()
         return dataclasses.replace(self, stages=stages)
+
+    def _with_refusals_of_game(self) -> Plan:
+        one = self._seen_game()
+        try:
+            agents: tuple[str, ...] = one.get_attr("agents")[0]
+            inside = Stage(one.single_observation_space, one.single_action_space, one.render_mode)
+            rows = one_for_all(one, self.n * len(agents), {**self._for_every_backend, "batch_size": None})
+            outer = outer_stages(rows, self.wrappers, inside)
+        finally:
+            one.close()
+        return dataclasses.replace(self, agents=agents, stages=(inside, *outer))
 
     @property
     def in_this_process(self) -> bool:
@@ -153,7 +207,7 @@ class Plan:
         inside = "parent" if self.in_this_process else "worker"
         stages = self.stages or (None,) * (len(self.wrappers) + 1)
         each = self.pipeline.env_kwargs
-        words = f"env_kwargs of each: {shown(each)}" if isinstance(each, tuple) else ""
+        words = f"env_kwargs of each: {shown(each)}" if isinstance(each, tuple) else seats(self.agents)
         rows = [Row(self.environment.name, inside, words=words, after=stages[0])]
         for wrapper, before, after in zip(self.wrappers, stages, stages[1:], strict=False):
             row = Row(
@@ -172,7 +226,7 @@ class Plan:
 
     @property
     def _explanation(self) -> Explanation:
-        return Explanation(self.pipeline, self.rows, self.shares, self.reason)
+        return Explanation(self.pipeline, self.rows, self.shares, self.reason, self.agents or ())
 
     def lines(self) -> list[Line]:
         """Return the lines that ``print`` shows, each in parts that say what they are."""
@@ -189,7 +243,7 @@ class Plan:
         """
         known = [Stage(env.single_observation_space, env.single_action_space, env.render_mode) for env in made]
         unknown = [None] * (len(self.wrappers) + 1 - len(known))
-        return dataclasses.replace(self, stages=(*unknown, *known))
+        return dataclasses.replace(self, stages=(*unknown, *known), agents=made[0].core.description.agents or None)
 
     def __str__(self) -> str:
         return str(self._explanation)
@@ -199,6 +253,10 @@ class Plan:
         return f"<pre>{escape(str(self))}</pre>"
 
 
+class _GameFound(Exception):
+    """What makes the environments has made a game."""
+
+
 def _started(runner: type[Runner], factories: Sequence[Any], settings: Mapping[str, Any], plan: Plan) -> VecEnv:
     """Start a backend; report a refusal to make an environment in the words of whoever refused."""
     try:
@@ -206,6 +264,8 @@ def _started(runner: type[Runner], factories: Sequence[Any], settings: Mapping[s
     except SubEnvError as error:
         if error.during != "make":
             raise
+        if error.kind == SeveralAgentsError.__name__:
+            raise _GameFound from None
         said = str(error)
         unknown = re.search(r"unexpected keyword argument '(\w+)'", said)
         listed = isinstance(plan.pipeline.env_kwargs, tuple)
@@ -282,7 +342,9 @@ def _plan(spec: PipelineSpec) -> Plan:
     n = _how_many(spec, environment)
     words, wrappers = plan_wrappers(spec.wrappers)
     refuse_wrong_order(wrappers)
-    if spec.envs_per_engine is None:
+    if environment.is_game:
+        _refuse_around_games(spec, environment, wrappers)
+    elif spec.envs_per_engine is None:
         environment = _adapted(environment, spec, wrappers)
     else:
         environment = _engines(environment, spec, n, wrappers)
@@ -318,6 +380,14 @@ def _engines(environment: Environment, spec: PipelineSpec, n: int, wrappers: tup
     if spec.backend.options.get("on_failure") == "restart":
         raise PlanError(f"{where_option(spec, 'on_failure')}: an engine is not made anew; expected raise.")
     return environment.of_engines(rows, where)
+
+
+def _refuse_around_games(spec: PipelineSpec, environment: Environment, wrappers: tuple[PlannedWrapper, ...]) -> None:
+    several = bool(environment.parts)
+    refuse_in_pipeline(spec.where("env"), envs_per_engine=spec.envs_per_engine is not None, several=several)
+    for wrapper in wrappers:
+        if wrapper.runs_in == "worker":
+            raise PlanError(f"{wrapper.where}: {why_not_around_games(wrapper.spec.name)}")
 
 
 def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
@@ -358,7 +428,7 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
             of_ids = any(part.env_spec is not None for part in environment.parts)
             which, remedy = "entry of env" if of_ids else "callable", "Leave n out."
         raise PlanError(f"{spec.where('n')}: expected {entries}, one for each {which}, got {n}. {remedy}")
-    if spec.batch_size is not None and not 1 <= spec.batch_size <= n:
+    if spec.batch_size is not None and not 1 <= spec.batch_size <= (MOST if environment.is_game else n):
         raise PlanError(f"{spec.where('batch_size')}: expected 1 to n={n}, got {spec.batch_size}.")
     for name in ("seed", "start_index"):
         value = getattr(spec, name)

@@ -154,11 +154,11 @@ def _form(actions: Any, array: np.ndarray[Any, Any] | None = None) -> str:
     return repr(actions)
 
 
-def refuse_outside(space: spaces.Space[Any], actions: Batch, env_ids: Any) -> None:
-    """Raise ArgumentError for the first action that is not an element of the space (what ``debug=True`` does)."""
+def refuse_outside(space: spaces.Space[Any], actions: Batch, env_ids: Any, used: Any) -> None:
+    """Raise ArgumentError for the first action that is used and not an element of the space (what debug=True does)."""
     for position, i in enumerate(env_ids.tolist()):
         action = row(actions, position)
-        if not space.contains(action):
+        if used[position] and not space.contains(action):
             raise ArgumentError(
                 f"actions[{position}], for sub-environment {i}: expected an element of {space}, got {action!r}"
             )

@@ -125,7 +125,7 @@ class ObservationNormalizer(_Half):
     def sum_up(self, step: StepResult) -> None:
         """Sum up what counts: observations that open an episode, or do not end one."""
         self._summed = {}
-        counted = step.acted if step.in_stride else step.first | (step.acted & ~step.dones)
+        counted = step.acted if step.in_stride else step.live & (step.first | ~step.dones)
         all_count = step.in_stride or counted.all()
         for key in self.statistics if all_count or counted.any() else ():
             values = members.of(step.observations, key)
@@ -253,9 +253,10 @@ class RewardNormalizer(_Half):
         self._summed: tuple[FloatArray, Moments] | None = None
 
     def sum_up(self, step: StepResult) -> None:
-        """Compute the running returns, and sum them up, where an action was taken."""
-        returns, acted = self.returns[step.rows], step.acted
-        all_acted = step.in_stride or acted.all()
+        """Compute the running returns, and sum them up, where a reward is complete."""
+        returns, in_stride = self.returns[step.rows], step.in_stride
+        acted = step.acted if in_stride else step.completed
+        all_acted = in_stride or acted.all()
         self._summed = None
         if not (all_acted or acted.any()):
             return

@@ -92,7 +92,11 @@ class StepResult:
         first: (m,) bool. This observation opens an episode.
         acted: (m,) bool. An action was taken in this row: False on a reset, on the reset step of next-step mode, while
             a row rests, and on a lost row.
-        live: (m,) bool. The row has a new observation: False while it rests, or if it was lost without a reset.
+        live: (m,) bool. The row has a new observation: False while it rests or waits for its turn, or if it was lost
+            without a reset.
+        to_move: (m,) bool. In games of several agents: the row's next action will be used. Elsewhere True.
+        alive: (m,) bool. In games of several agents: the agent is in the game. Its ``dones`` are True in the step in
+            which it leaves, and it then rests until its game begins anew. Elsewhere True.
         lost: (m,) bool. The sub-environment was lost since its last row, with any episode or game it was running. If
             the agent's episode was running, it ends here: truncated, reward 0, ``acted`` False, and its last
             observation is the last one delivered. Otherwise the row opens the next episode.
@@ -134,6 +138,8 @@ class StepResult:
     first: BoolArray
     acted: BoolArray
     live: BoolArray
+    to_move: BoolArray
+    alive: BoolArray
     lost: BoolArray
     raw_rewards: FloatArray
     raw_dones: BoolArray
@@ -158,7 +164,7 @@ class StepResult:
         return bool(known) and (
             known[0] is self.terminations
             and known[1] is self.truncations
-            and known[2] is self.acted is self.live
+            and known[2] is self.acted is self.live is self.to_move is self.alive
             and known[3] is self.first is self.lost
             and known[3] is self.raw_dones is self.raw_first
         )
@@ -171,7 +177,16 @@ class StepResult:
     @property
     def ended(self) -> BoolArray:
         """(m,) bool: an episode ended in this row; False for a row that rests after its end."""
-        return (self.terminations | self.truncations) & (self.acted | self.lost)
+        return (self.terminations | self.truncations) & (self.live | self.lost)
+
+    @property
+    def completed(self) -> BoolArray:
+        """(m,) bool: a transition of the agent ended in this row, whose reward is complete.
+
+        The same as ``acted``, except in games in turns: there it ends when the agent is to move again, or leaves.
+        """
+        dones = self.terminations | self.truncations
+        return self.live & np.where(self.first, dones & (self.acted | ~self.lost), True)
 
     @property
     def cut_off(self) -> BoolArray:

@@ -31,6 +31,7 @@ class Slots:
         rewards, raw_rewards: (num_rows,) float64.
         scheduled: (num_rows,) float64. How many episodes a schedule has supplied.
         acted, live, terminations, truncations, first, raw_dones, raw_first: (num_rows,) bool.
+        waits, gone: (num_rows,) bool. Of agents in games: not ``to_move``, not ``alive``.
         lost: (num_rows,) bool. Written only by the parent.
         infos, final_infos: the infos of rows that are not plain numbers; those are in cells.
         informed: whether any info was ever put here.
@@ -54,11 +55,11 @@ class Slots:
         self.final_observations = make_column(observation_space, num_rows, allocate, shared=shared)
         self.actions = make_column(action_space, num_rows, allocate, shared=shared, path="action")
         self._numbers = allocate((3, num_rows), np.float64)
-        self._flags = allocate((8, num_rows), np.bool_)
+        self._flags = allocate((10, num_rows), np.bool_)
         self.rewards, self.raw_rewards, self.scheduled = self._numbers
         self.acted, self.live, self.terminations, self.truncations = self._flags[:4]
-        self.first, self.raw_dones, self.raw_first, self.lost = self._flags[4:]
-        self._flags_in_stride = bytes([1] * (2 * num_rows) + [0] * (6 * num_rows))
+        self.first, self.raw_dones, self.raw_first, self.waits, self.gone, self.lost = self._flags[4:]
+        self._flags_in_stride = bytes([1] * (2 * num_rows) + [0] * (8 * num_rows))
         self._yes, self._no = np.ones(num_rows, dtype=np.bool_), np.zeros(num_rows, dtype=np.bool_)
         self._yes.flags.writeable = self._no.flags.writeable = False
         self.infos: dict[int, dict[str, Any]] = {}
@@ -88,6 +89,15 @@ class Slots:
             return actions.copy()  # type: ignore[return-value]  # a sequence of rows
         self.actions.fill(slice(None), actions)
         return self.actions.get_all(range(self.num_rows))
+
+    def rest(self, rows: slice, *, keep_dones: bool = False) -> None:
+        """Have nothing happen in rows, and nobody move; ``keep_dones``: what has ended goes on saying so."""
+        self._numbers[:2, rows] = 0.0
+        if keep_dones:
+            self._flags[:2, rows] = self._flags[4:7, rows] = False
+        else:
+            self._flags[:7, rows] = False
+        self.waits[rows] = True
 
     # -- infos and frames ----------------------------------------------------------------------------------------------
 
@@ -275,6 +285,8 @@ class Slots:
             no,  # first
             yes,  # acted
             yes,  # live
+            yes,  # to_move
+            yes,  # alive
             no,  # lost
             numbers[1],  # raw_rewards
             no,  # raw_dones
@@ -294,7 +306,7 @@ class Slots:
             numbers, flags, observations = numbers.copy(), flags.copy(), copy_batch(observations)
         elif copy and self.rides_the_pipe:  # the arrays are fresh, but not the objects in them
             observations = copy_batch(observations)
-        acted, live, terminations, truncations, first, raw_dones, raw_first, lost = flags
+        acted, live, terminations, truncations, first, raw_dones, raw_first, waits, gone, lost = flags
         indices: Sequence[int] = range(self.num_rows) if whole else env_ids.tolist()
         step = StepResult(
             env_ids,
@@ -306,6 +318,8 @@ class Slots:
             first,
             acted,
             live,
+            ~waits,  # to_move
+            ~gone,  # alive
             lost,
             numbers[1],  # raw_rewards
             raw_dones,

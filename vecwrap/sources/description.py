@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -31,20 +30,22 @@ def wrappers_of(env: Env) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
     return (wrapper for wrapper in chain_of(env) if isinstance(wrapper, gymnasium.Wrapper))
 
 
+_GAMES = {("pettingzoo.utils.env", "AECEnv"), ("pettingzoo.utils.env", "ParallelEnv")}
+
+
+def is_game(kind: type[Any]) -> bool:
+    """Whether a class is one of PettingZoo's environments, which is not imported for it."""
+    return any((base.__module__, base.__name__) in _GAMES for base in kind.__mro__)
+
+
 def of_several_agents(env: Any) -> str:
-    """What to do with an environment, a module, a factory or the name of one that is PettingZoo's; else ``""``."""
-    if isinstance(env, (str, ModuleType)) or callable(env):
-        path = str(env) if isinstance(env, str) else getattr(env, "__module__", None) or getattr(env, "__name__", "")
-        names = [path]
-    else:
-        names = [kind.__module__ for kind in type(env).__mro__]
-    if not any(re.match(r"pettingzoo\b", str(name)) for name in names):
+    """What to do with a game of PettingZoo's where a vector environment, or what makes a game, was expected."""
+    is_module = isinstance(env, ModuleType) and env.__name__.partition(".")[0] == "pettingzoo"
+    if not (is_module or is_game(type(env))):
         return ""
     return (
-        "PettingZoo's environments have several agents, and vecwrap.build takes those of one agent, of the class "
-        "gymnasium.Env. The agents of one that is parallel, with equal spaces, can be the rows of a vector: "
-        "vecwrap.wrap(supersuit.pettingzoo_env_to_vec_env_v1(parallel_env), [...]); "
-        "pettingzoo.utils.aec_to_parallel makes it parallel"
+        "vecwrap.build takes what makes a PettingZoo environment, and has its agents as rows: an id, "
+        '"pettingzoo:classic/connect_four-v3", or a callable, pettingzoo.classic.connect_four_v3.env'
     )
 
 
@@ -163,6 +164,7 @@ class Description:
     spec: Any
     name: str
     why_no_masked_resets: str = ""  # if no row of it can be reset alone
+    agents: tuple[str, ...] = ()  # of a game, in the order of its rows
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> Description:

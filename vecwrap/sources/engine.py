@@ -7,6 +7,7 @@ SuperSuit's: anything that steps n sub-environments at once and declares its aut
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
@@ -16,29 +17,22 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space, iterate
 
-from vecwrap.errors import ArgumentError, PlanError
-from vecwrap.interrupts import is_interrupt
+from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import object_array
 from vecwrap.rows.gymnasium_form import from_gymnasium, to_gymnasium
 from vecwrap.rows.infos import OF_ENDS, columns, own_copy, take_columns
-from vecwrap.rows.step_result import Autoreset, BoolArray, Infos
+from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
+from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.several import Several
 from vecwrap.sources.sub_env import SubEnv, near_attribute
 
 ENDS = ("terminal_observation", "TimeLimit.truncated")  # in the infos of SB3 and SuperSuit
 
 
-class AgainError(Exception):
-    """An engine's interrupt, reported for another of its rows."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-class Engine:
+class Engine(Several):
     """A vector environment and its rows of the slots, which step together.
 
     Args:
@@ -54,6 +48,7 @@ class Engine:
         name: what errors call it.
     """
 
+    kind: ClassVar[str] = "engine"
     methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr")  # of SubEnv, that it can do
     why_no_masked_resets: ClassVar[str] = (
         'this engine is not known to honour options["reset_mask"] (one that ignores it resets every row); if it does, '
@@ -75,8 +70,7 @@ class Engine:
         self._masked_resets = known if masked_resets is None else masked_resets
         self._lent = lent
         self.debug = False  # whether observations are checked against the space
-        self.asked_of = 0  # how many of its rows were last asked for something
-        self._to_step = 0
+        super().__init__()
         self._seed_of: list[int | None] = [None] * self.num_rows
         self._over: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
         self.mode = _mode_of(vector_env, autoreset)
@@ -108,61 +102,6 @@ class Engine:
         self._rows = range(first_row, first_row + self.num_rows)
         self._at = slice(first_row, first_row + self.num_rows)
 
-    # -- one for several rows ------------------------------------------------------------------------------------------
-
-    def announce(self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        """Expect to be asked this of these rows, each with its arguments; it is done when the first takes part."""
-        self._announced = method, rows, arguments
-        self.asked_of = len(rows)
-        self._told: dict[int, Any] | None = None  # what it gave, by row
-        self._raised: BaseException | None = None
-        self._to_step = 0  # rows that have not yet taken part in a step
-
-    def is_asked_whole(self) -> bool:
-        """Whether all its rows were announced."""
-        return self.asked_of == self.num_rows
-
-    def step_whole(self) -> None:
-        """Step all rows, none of which takes part by itself."""
-        self.announce("step", range(self.num_rows), ())
-        self.step()
-
-    def take_part_in_step(self, row: int) -> None:
-        """Step all rows with the first that comes, and report it with the others."""
-        if not self._to_step:
-            self.announce("step", range(self.num_rows), ())
-            self._to_step = self.num_rows
-        self._to_step -= 1
-        self.take_part(row)
-
-    def take_part(self, row: int) -> Any:
-        """Do what was announced, unless it is done; return what it gave for this row, or raise what it raised.
-
-        An interrupt is raised once; for the other rows it is an AgainError.
-        """
-        if self._told is None and self._raised is None:
-            try:
-                self._told = self._done(*self._announced)
-            except BaseException as error:
-                self._raised = error
-                raise
-        if self._raised is not None:
-            raise AgainError(self._raised) if is_interrupt(self._raised) else self._raised
-        assert self._told is not None
-        return self._told.get(row)
-
-    def _done(self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> dict[int, Any]:
-        if method == "step":
-            self.step()
-            return {}
-        if method == "reset":
-            seeds, options = [seed for seed, _ in arguments], arguments[0][1]
-            self.reset(rows, self.arguments_of_reset(rows, seeds, options))
-            return {}
-        if method not in self.methods:
-            raise ArgumentError(f"{self.name} has no {method}; its sub-environments cannot be reached one by one")
-        return dict(zip(rows, self.ask(method, list(rows), arguments), strict=True))
-
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def arguments_of_reset(
@@ -193,9 +132,9 @@ class Engine:
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Raise ArgumentError for what it cannot be given, before any of its rows counts as pending."""
 
-    def reset(self, rows: Sequence[int], arguments: dict[str, Any]) -> None:
-        """Reset some of its rows, with the result of ``arguments_of_reset``, and write them."""
-        observations, infos = self._of_engine("reset", **arguments)
+    def reset_rows(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Reset some of its rows, counted from its first, and write them."""
+        observations, infos = self._of_engine("reset", **self.arguments_of_reset(rows, seeds, options))
         self._refuse_misfit(observations)
         infos = _by_column(self.vector_env, infos)
         batch = from_gymnasium(self._space, observations)
@@ -289,9 +228,41 @@ class Engine:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def seed_of(self, row: int) -> int | None:
-        """The seed that a row was last given."""
-        return self._seed_of[row]
+    def ask_row(self, row: int, method: str, *arguments: Any) -> Any:
+        """Ask the row's own environment, or take part in the call that was announced."""
+        own = self.sub_envs
+        return self.take_part(row) if own is None else getattr(own[row], method)(*arguments)
+
+    def want_frames(self, row: int, frames: Frames) -> None:
+        """Engines send none, and those who want some are refused."""
+
+    def refuse_method(self, method: str) -> None:
+        """Raise ArgumentError: its sub-environments cannot be asked."""
+        raise ArgumentError(f"{self.name} has no {method}; its sub-environments cannot be reached one by one")
+
+    def failure(self, row: int, index: int, error: BaseException, during: str, action: Any) -> Failure:
+        """Report that it raised: all the rows that were asked with it have failed."""
+        of_row, note, whole = during in ("step", "reset"), "", ""
+        if of_row and self.is_asked_whole():
+            several = self.num_rows > 1
+            whole = f" failed with the other rows of its {self.name}, which" if several else f", all of a {self.name},"
+        if whole and not isinstance(error, VecwrapError):
+            note = (
+                f"\nReset all {self.num_rows} before the next step; if that raises too, as after the death of one of "
+                "its workers, make it again. With vecwrap.build instead, errors name the sub-environment that failed, "
+                'and on_failure="restart" recreates it.'
+            )
+        elif not of_row and self.sub_envs is None and self.asked_of > 1:
+            note = f"\n{self.name} does not report which of its {self.asked_of} rows that were asked it was."
+        return replace(
+            make_failure(index, error),
+            during=during,
+            action=action,
+            seed=self._seed_of[row],
+            note=note,
+            refused=isinstance(error, ArgumentError) and not of_row,
+            whole=whole,
+        )
 
     def ask(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
         """Call a method through the engine, which calls all its sub-environments; return one value per id."""

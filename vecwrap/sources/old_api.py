@@ -6,8 +6,6 @@ import re
 import traceback
 from typing import Any
 
-from vecwrap.sources.description import of_several_agents
-
 _REMEDY = (
     "Change the environment, or wrap it as docs/migrating.md shows; shimmy.GymV21CompatibilityV0 wraps those of the "
     "package gym"
@@ -61,5 +59,4 @@ def not_an_env(made: Any) -> str:
     kind = type(made)
     if any(base.__module__.partition(".")[0] == "gym" for base in kind.__mro__):
         return f"{kind.__name__}, a gym.Env of the old Gym API, expected a gymnasium.Env. {_REMEDY}"
-    remedy = of_several_agents(made)
-    return f"{kind.__name__}, expected a gymnasium.Env" + (f". {remedy}" if remedy else "")
+    return f"{kind.__name__}, expected a gymnasium.Env"

@@ -25,7 +25,7 @@ from vecwrap.rows.batch import row as row_of
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, Env, chain_of
+from vecwrap.sources.description import Description, Env, chain_of, is_game
 from vecwrap.sources.failure import Failure, said_by
 from vecwrap.sources.old_api import not_an_env, refuse_no_pair
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
@@ -34,8 +34,12 @@ from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
 
 Factory = Callable[[], Env]
-_NUMBERS = frozenset({float, np.float64, int})  # rewards that the slots take as they are
+NUMBERS = frozenset({float, np.float64, int})  # rewards that the slots take as they are
 _NOT_CALLABLE = ("reset", "step", "close")
+
+
+class SeveralAgentsError(TypeError):
+    """A factory has made a game, whose agents are rows, where the environment of one row was expected."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,14 @@ class SubEnvFactory:
 
     def __call__(self) -> Env:
         """Make the environment and wrap it; if a wrapper fails, close what was made."""
-        env = self.make()
-        if not isinstance(env, gymnasium.Env):
-            raise TypeError(f"the factory {_name(self.make)} gave {not_an_env(env)}")
-        if self.wrappers:
-            env = Tap(env)
+        made: Any = self.make()
+        if not isinstance(made, gymnasium.Env):
+            if is_game(type(made)):
+                with contextlib.suppress(Exception):
+                    made.close()
+                raise SeveralAgentsError(f"the factory {_name(self.make)} gave a game of several agents")
+            raise TypeError(f"the factory {_name(self.make)} gave {not_an_env(made)}")
+        env: Env = Tap(made) if self.wrappers else made
         try:
             for wrapper in self.wrappers:
                 wrapped = wrapper(env)
@@ -145,7 +152,7 @@ class SubEnv:
             return
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._steps += 1
-        if type(reward) not in _NUMBERS:
+        if type(reward) not in NUMBERS:
             reward = float_reward(reward)
         done = bool(terminated or truncated)
         if self._tap is None:
@@ -178,11 +185,11 @@ class SubEnv:
         if name == "render":
             return self.render()
         attribute = self.env.get_wrapper_attr(name)
-        return _yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
+        return yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
 
     def get_attr(self, name: str) -> Any:
         """Return an attribute of the outermost wrapper that has it; plain data as a copy, as from other processes."""
-        return _yours(self.env.get_wrapper_attr(name))
+        return yours(self.env.get_wrapper_attr(name))
 
     def set_attr(self, name: str, value: Any) -> str | None:
         """Set an attribute on the outermost wrapper where it lives; a new one on the environment itself.
@@ -211,7 +218,7 @@ class SubEnv:
 
     def render(self) -> Any:
         """Return what the environment renders, as an array of the caller's own."""
-        return _yours(self.env.render())
+        return yours(self.env.render())
 
     def state(self) -> dict[str, Any]:
         """Return all state needed to continue from here; ``env`` is None if the environment has never been reset."""
@@ -442,14 +449,7 @@ class SubEnv:
         return bool(self._goes_on) and any(wrapper.game_goes_on for wrapper in self._goes_on)
 
     def _frame(self) -> Any:
-        """Render for a recorder, whose problems must not affect training: an exception takes the frame's place."""
-        try:
-            frame = self.render()
-        except BaseException as error:  # not all are Exceptions: those of libraries in Rust, say
-            if is_interrupt(error):
-                raise
-            return RemoteTraceback(traceback_of(error))
-        return RemoteTraceback("render() gave None, expected a frame") if frame is None else frame
+        return frame_of(self.env.render)
 
     def _step_after_end(self) -> None:
         if self._mode is Autoreset.NEXT_STEP:
@@ -523,7 +523,18 @@ def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
     return others if seed is None else {**others, "episode_seed": seed}
 
 
-def _yours(value: Any) -> Any:
+def frame_of(render: Callable[[], Any]) -> Any:
+    """Render for a recorder, whose problems must not affect training: an exception takes the frame's place."""
+    try:
+        frame = yours(render())
+    except BaseException as error:  # not all are Exceptions: those of libraries in Rust, say
+        if is_interrupt(error):
+            raise
+        return RemoteTraceback(traceback_of(error))
+    return RemoteTraceback("render() gave None, expected a frame") if frame is None else frame
+
+
+def yours(value: Any) -> Any:
     """The value to return: arrays, lists and dicts as copies, as from other processes; other objects themselves."""
     if isinstance(value, np.ndarray):
         return value.copy()

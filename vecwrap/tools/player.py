@@ -14,7 +14,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError
 from vecwrap.rows.infos import columns, row_of
-from vecwrap.rows.step_result import StepResult
+from vecwrap.rows.step_result import BoolArray, StepResult
 
 
 def look_on(wrapper: VecEnvWrapper) -> None:
@@ -23,6 +23,28 @@ def look_on(wrapper: VecEnvWrapper) -> None:
     Its own masked resets show it again, however the playing ends.
     """
     wrapper.face.shown = wrapper.env.face.shown
+
+
+class RandomPolicy:
+    """Draws actions from an environment's space; legal ones where the environment says which are."""
+
+    def __init__(self, env: VecEnv) -> None:
+        self._space = env.action_space
+        self._single = env.single_action_space
+
+    def __call__(self, observations: Any, *, action_masks: BoolArray | None = None) -> Any:
+        """Return actions of all rows."""
+        if action_masks is None:
+            return self._space.sample()
+        single, rng = self._single, self._space.np_random
+        drawn = rng.random(action_masks.shape) * action_masks  # the largest is uniform among the legal ones
+        if isinstance(single, spaces.Discrete):
+            return drawn.argmax(axis=1) + single.start
+        if isinstance(single, spaces.MultiDiscrete):
+            ends = np.cumsum(single.nvec.ravel())
+            parts = [part.argmax(axis=1) for part in np.split(drawn, ends[:-1], axis=1)]
+            return np.stack(parts, axis=1).reshape(len(drawn), *single.nvec.shape) + single.start
+        return drawn.reshape(len(drawn), -1, 2).argmax(axis=2).reshape(self._space.shape or ())
 
 
 class Player(VecEnvWrapper):
@@ -83,7 +105,7 @@ class Player(VecEnvWrapper):
             keywords["infos"] = self._infos
         if METHOD in self.given:
             masks = self._masks.find(observations, self._infos, np.flatnonzero(~self._idle))
-            if masks is None:
+            if masks is None and not isinstance(self._policy, RandomPolicy):
                 raise ArgumentError(
                     f"{self._where}: the policy takes {METHOD}, but {self.env!r} reports none, so it might choose "
                     f"illegal actions; expected {PLACES}. If all actions are legal, pass a callable without {METHOD}"

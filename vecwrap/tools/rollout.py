@@ -22,6 +22,7 @@ from vecwrap.errors import SpecError, VecwrapError, did_you_mean
 from vecwrap.interrupts import comes_again, counted_once
 from vecwrap.rows.step_result import StepResult
 from vecwrap.sources.import_paths import import_target
+from vecwrap.tools.player import RandomPolicy
 
 Policy: TypeAlias = Callable[..., Any]
 
@@ -194,9 +195,12 @@ def _handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], 
 
 
 def find_policy(name: str, env: VecEnv) -> Policy:
-    """Return a policy: ``random``, ``zeros`` (the action nearest to zero), or ``module:callable``; else SpecError."""
+    """Return a policy: ``random``, ``zeros`` (the action nearest to zero), or ``module:callable``; else SpecError.
+
+    ``random`` draws legal actions, if it is known which are.
+    """
     if name == "random":
-        return lambda observations: env.action_space.sample()
+        return RandomPolicy(env)
     if name == "zeros":
         zeros = _nearest_to_zero(env.action_space)
         return lambda observations: zeros

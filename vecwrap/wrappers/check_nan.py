@@ -90,7 +90,7 @@ class CheckNan(VecEnvWrapper):
         """Check the result."""
         steps = self._steps[step.rows] + step.acted
         self._steps[step.rows] = np.where(step.first, 0, steps)
-        found = self._find("rewards", step.rewards, step.acted)
+        found = self._find("rewards", step.rewards, step.completed)
         if found is None and step.final_obs is not None:
             found = self._find("final_obs", step.final_obs, step.first & step.dones)
         if found is None:

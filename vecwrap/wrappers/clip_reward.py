@@ -52,8 +52,8 @@ class ClipReward(VecEnvWrapper):
         self.high = high
 
     def on_step(self, step: StepResult) -> None:
-        """Clip ``rewards`` where an action was taken, and leave ``raw_rewards`` alone."""
+        """Clip ``rewards`` where one is complete, and leave ``raw_rewards`` alone."""
         if self.low is None and self.high is None:
             step.rewards = np.sign(step.rewards)
         else:
-            step.rewards = np.where(step.acted, np.clip(step.rewards, self.low, self.high), step.rewards)
+            step.rewards = np.where(step.completed, np.clip(step.rewards, self.low, self.high), step.rewards)

@@ -192,8 +192,10 @@ class _Stack:
 
     def _append(self, step: StepResult, observations: Array) -> None:
         """Append the newest values and drop the oldest, in rows with a new observation."""
-        live, first, values = step.live, step.first, self._values
-        if (step.in_stride or live.all()) and len(live) == len(values[0]):  # the newest reuse the memory of the oldest
+        live, first, values, in_stride = step.live, step.first, self._values, step.in_stride
+        if not in_stride:
+            live = live | first  # an agent may be absent when its game begins, and its row opens all the same
+        if (in_stride or live.all()) and len(live) == len(values[0]):  # the newest reuse the memory of the oldest
             values.append(values.pop(0))
             values[-1][:] = observations
         else:
@@ -201,7 +203,7 @@ class _Stack:
             for older, newer in pairwise(values):
                 older[ids] = newer[ids]
             values[-1][ids] = observations[live]
-        if not step.in_stride and first.any():
+        if not in_stride and first.any():
             padding = observations[first] if self._padding == "first" else 0
             for older in values[:-1]:
                 older[step.env_ids[first]] = padding

@@ -35,13 +35,15 @@ class Episode(NamedTuple):
         score: the sum of its rewards.
         length: in agent steps.
         seconds: how long it took.
-        env: the sub-environment's index.
+        env: the sub-environment's index; in games of several agents, the row's.
+        agent: the agent's name, in such games.
     """
 
     score: float
     length: int
     seconds: float
     env: int
+    agent: str = ""
 
 
 class Monitor(VecEnvWrapper):
@@ -63,7 +65,8 @@ class Monitor(VecEnvWrapper):
     if it varies, and around an engine) and ``pipeline`` (the pipeline's hash, null if the chain was assembled by hand).
     Then one row per game: ``r``, ``l``, ``t`` (unlike in ``infos``: seconds from ``t_start`` to its end, as in these
     libraries), ``env``, ``lost`` (1 if the game ended because its sub-environment was lost, so ``r`` is not a score),
-    and the ``info_keys``. Each row is written when its game ends, so a killed run loses at most the row being written.
+    ``agent`` in games of several agents, where each agent's part in a game is a row of the file, and the
+    ``info_keys``. Each row is written when its game ends, so a killed run loses at most the row being written.
 
     Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything;
     an environment that was not closed continues there. If another process is still writing to them, there is a warning.
@@ -86,7 +89,7 @@ class Monitor(VecEnvWrapper):
 
     Attributes:
         num_episodes, episode_count: how many games ended.
-        recent: the last 100 games, as ``Episode(score, length, seconds, env)``.
+        recent: the last 100 games, as ``Episode(score, length, seconds, env, agent)``.
         return_queue, length_queue, time_queue: their scores, lengths and seconds, as with ``RecordEpisodeStatistics``.
         paths: the files, ``()`` without ``dir``.
 
@@ -135,6 +138,8 @@ class Monitor(VecEnvWrapper):
         self.rewards = rewards
         self.resume = resume
         self.stats_key = stats_key
+        self._agents = env.row_agents.tolist()
+        self._columns = (*COLUMNS, "agent") if env.possible_agents else COLUMNS
         self._check()
         self.num_episodes = 0
         self.recent: deque[Episode] = deque(maxlen=100)
@@ -202,7 +207,7 @@ class Monitor(VecEnvWrapper):
             "running": self._running.copy(),
             "elapsed": time.perf_counter() - self._started,
             "num_episodes": self.num_episodes,
-            "recent": [list(episode) for episode in self.recent],
+            "recent": [list(episode[:4]) for episode in self.recent],
         }
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
@@ -215,7 +220,7 @@ class Monitor(VecEnvWrapper):
         for kept in (self.recent, self.return_queue, self.length_queue, self.time_queue):
             kept.clear()
         for episode in state["recent"]:
-            one = Episode(*map(fitting, episode, Episode(0.0, 0, 0.0, 0)))
+            one = Episode(*map(fitting, episode, (0.0, 0, 0.0, 0)))
             self._keep_recent([one.score], [one.length], [one.seconds], [one.env])
         self.num_episodes = fitting(state["num_episodes"], 0, "num_episodes")
 
@@ -231,11 +236,10 @@ class Monitor(VecEnvWrapper):
     def _check(self) -> None:
         one_of("monitor: rewards", self.rewards, ("raw", "seen"))
         check_info_key("monitor: stats_key", self.stats_key, "episode")
-        names = COLUMNS + self.info_keys
+        names = self._columns + self.info_keys
         if len(set(names)) != len(names):
-            raise PlanError(
-                f"monitor: info_keys: expected each name once and none of {', '.join(COLUMNS)}, got {self.info_keys}"
-            )
+            columns = ", ".join(self._columns)
+            raise PlanError(f"monitor: info_keys: expected each name once and none of {columns}, got {self.info_keys}")
         for inner in self.env.chain:
             if isinstance(inner, Monitor) and inner.stats_key == self.stats_key:
                 raise PlanError(
@@ -272,13 +276,14 @@ class Monitor(VecEnvWrapper):
             if self._files:  # until one of them can no longer be written
                 episode = Episode(float(returns[i]), int(lengths[i]), float(seconds[i]), int(step.env_ids[i]))
                 end = _info_of_end(step, self.info_keys, i)
-                self._write(episode, bool(lost[i]), [_cell(end.get(key, "")) for key in self.info_keys])
+                who = [self._agents[episode.env]] * (len(self._columns) - len(COLUMNS))
+                self._write(episode, bool(lost[i]), [*who, *(_cell(end.get(key, "")) for key in self.info_keys)])
 
     def _keep_recent(
         self, scores: Sequence[float], lengths: Sequence[int], seconds: Sequence[float], env_ids: Sequence[int]
     ) -> None:
         self.num_episodes += len(scores)
-        self.recent.extend(map(Episode, scores, lengths, seconds, env_ids))
+        self.recent.extend(map(Episode, scores, lengths, seconds, env_ids, [self._agents[i] for i in env_ids]))
         self.return_queue.extend(scores)
         self.length_queue.extend(lengths)
         self.time_queue.extend(seconds)
@@ -313,7 +318,7 @@ class Monitor(VecEnvWrapper):
             self.dir.mkdir(parents=True, exist_ok=True)
             shared = [] if self.resume else _move_aside(self.dir)
             for path in self.paths:
-                self._files.append(_MonitorFile(path, header, COLUMNS + self.info_keys))
+                self._files.append(_MonitorFile(path, header, self._columns + self.info_keys))
             self._opened = True
         except OSError as error:
             raise PlanError(

@@ -106,6 +106,8 @@ class RecordTrajectories(VecEnvWrapper):
         self._trajectories = _Trajectories(observations, actions, len(ids), max_steps)
         self._actions = {name: np.zeros((self.num_envs, *(s.shape or ())), s.dtype) for name, s in actions.items()}
         self._open = np.zeros(len(ids), dtype=np.bool_)  # an episode is running
+        # In games: the rows whose agents have not been to move since their episode began.
+        self._unopened = np.zeros(self.num_envs, dtype=np.bool_) if env.possible_agents else None
         self._episodes = np.full(len(ids), -1, dtype=np.int64)
         self._first_steps = np.zeros(len(ids), dtype=np.int64)
         self._parts = np.zeros(len(ids), dtype=np.int64)
@@ -122,8 +124,9 @@ class RecordTrajectories(VecEnvWrapper):
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
         """Keep the actions until their results arrive."""
+        used = slice(None) if self._unopened is None else self.env.to_move[env_ids]
         for name, values in _flat("actions", actions).items():
-            self._actions[name][env_ids] = values
+            self._actions[name][env_ids[used]] = values[used]
         return actions
 
     def on_step(self, step: StepResult) -> None:
@@ -207,7 +210,7 @@ class RecordTrajectories(VecEnvWrapper):
         mine = places >= 0
         running = mine.copy()
         running[mine] = self._open[places[mine]]
-        acted = step.acted & running
+        acted = (step.acted if self._unopened is None else step.completed) & running
         if acted.any():
             going_on = places[acted]
             for place in going_on[self._trajectories.full(going_on)].tolist():  # not sooner: it may have ended there
@@ -217,6 +220,10 @@ class RecordTrajectories(VecEnvWrapper):
         for k in np.flatnonzero(ended | (step.first & running)).tolist():
             self._write(int(places[k]), _reason(step, k) if ended[k] else "reset")
         opened = step.first & mine
+        if self._unopened is not None:  # an agent's first transition begins with its first turn
+            self._unopened[step.env_ids[step.first]] = True
+            opened = self._unopened[step.env_ids] & step.to_move & mine
+            self._unopened[step.env_ids[opened]] = False
         if opened.any():
             self._begin(step, opened, places[opened])
 

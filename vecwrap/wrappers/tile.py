@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from vecwrap.env import picture as tiles
 from vecwrap.env.elsewhere import refuse_mode
+from vecwrap.env.games import one_a_game
 from vecwrap.env.picture import Labels, load_cv2
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -37,7 +38,8 @@ class Tile(VecEnvWrapper):
         size: the maximum width and height of the image, in pixels.
 
     Raises:
-        PlanError: an environment without ``rgb_array`` rendering, a size below 16, or labels without OpenCV.
+        PlanError: an environment without ``rgb_array`` rendering, a size below 16, labels without OpenCV, or labels in
+            games of several agents.
 
     Example:
         >>> import vecwrap
@@ -56,6 +58,8 @@ class Tile(VecEnvWrapper):
         tiles.refuse_without_frames("tile", env.render_mode)
         if min(size) < 16:
             raise PlanError(f"tile: size: expected a width and a height of at least 16 pixels, got {tuple(size)}")
+        if labels and env.possible_agents:
+            raise PlanError("tile: labels: expected False in games of several agents, which have several scores")
         self.labels = labels
         self.size = (int(size[0]), int(size[1]))
         self._labels = Labels(env.num_envs)
@@ -74,7 +78,7 @@ class Tile(VecEnvWrapper):
 
     def picture(self) -> NDArray[np.uint8]:
         """The same."""
-        frames = self.get_images()
+        frames = self.get_images(one_a_game(self.face, self.core))
         if self.labels:
             return self._labels.picture(frames, self.size)
         return tiles.fit(tiles.tile(frames), self.size)

@@ -70,6 +70,7 @@ class TimeAware(VecEnvWrapper):
         if self.limit < 1:
             raise PlanError(f"time_aware: limit: expected 1 step or more, got {limit}")
         self._times = np.zeros(env.num_envs, dtype=np.int64)
+        self._shown = self._times.copy()
         self._space = self._with_time(env.single_observation_space)
         self._box = flat_box("time_aware", self._space) if flatten else None
         self._set_observation_space(self._space if self._box is None else self._box)
@@ -80,8 +81,11 @@ class TimeAware(VecEnvWrapper):
         if step.final_obs is not None:
             step.final_obs = self._join(step.final_obs, times)
         times = np.where(step.first, 0, times)
-        step.observations = self._join(step.observations, times)
         self._times[step.rows] = times
+        if not step.in_stride:  # an agent that waits for its turn sees what it saw
+            times = np.where(step.live, times, self._shown[step.rows])
+        self._shown[step.rows] = times
+        step.observations = self._join(step.observations, times)
 
     def wrapper_state(self) -> dict[str, Any]:
         """Return the times."""
@@ -90,6 +94,7 @@ class TimeAware(VecEnvWrapper):
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         """Take in what ``wrapper_state`` gave."""
         put(self._times, state["times"], "times")
+        self._shown[:] = self._times
 
     def _with_time(self, space: spaces.Space[Any]) -> spaces.Space[Any]:
         time: spaces.Space[Any] = (

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from vecwrap.env.games import one_a_game
 from vecwrap.env.picture import refuse_without_frames
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -68,7 +69,7 @@ class Video(VecEnvWrapper):
         trigger: a function from the number to whether to record, in a pipeline its import path ``"module:attr"``. It is
             called once per number, one ahead. With none of the three, episodes are recorded at cubes: 0, 1, 8, 27, ...
         length: how many frames; None: until the episode ends.
-        envs: which sub-environments; None means all.
+        envs: which sub-environments; None means all, in games of several agents the first row of each game.
         files: ``"tiled"``: one video of all of them side by side, or ``"each"``: one per sub-environment.
         fps: frames per second; None means the environment's ``metadata["render_fps"]``, else 30.
         max_size: the longest side of a tiled video in pixels; a larger one is scaled down.
@@ -127,7 +128,7 @@ class Video(VecEnvWrapper):
         triggered = self._trigger(by, every, at, trigger)
         length = None if length is None else _at_least("length", length, 1)
         largest = _at_least("max_size", max_size, 16)
-        ids = chosen_envs("video: envs", envs, self.num_envs)
+        ids = chosen_envs("video: envs", one_a_game(env.face, env.core) if envs is None else envs, self.num_envs)
         tiled = one_of("video: files", files, ("tiled", "each")) == "tiled"
         size = (largest, largest) if tiled else UNLIMITED
         groups = [(ids, "")] if tiled else [((i,), f"-env-{i}") for i in ids]

@@ -28,8 +28,8 @@ from vecwrap.rows.columns import Arena
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, same_space
 from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.parts import EnginePart, Source, announce, make_source
-from vecwrap.sources.sub_env import SubEnv, Takeover, refuse_one_for_several
+from vecwrap.sources.parts import Part, Source, announce, make_source, together
+from vecwrap.sources.sub_env import Takeover, refuse_one_for_several
 
 _T = TypeVar("_T")
 
@@ -152,7 +152,8 @@ class Worker:
             self.close()
             raise CouldNotMake(make_failure(init.env_ids[0], error)) from error
         self._init = init
-        self._of_engines = isinstance(self._sub_envs[0], EnginePart)
+        self._of_several = isinstance(self._sub_envs[0], Part)
+        self._together = together(init.factories)
         first = descriptions[0]
         told = [(init.env_ids[0], first)]  # the first, and those that differ: all that the parent needs
         told += [
@@ -234,7 +235,7 @@ class Worker:
         self._slots.recycle()
         for k, sub_env in enumerate(self._sub_envs):
             sub_env.attach(self._slots, self._first_row + k)
-            if init.takeovers is not None and isinstance(sub_env, SubEnv):
+            if init.takeovers is not None:
                 try:
                     sub_env.take_over(init.takeovers[k])
                 except BaseException as error:
@@ -266,13 +267,19 @@ class Worker:
             rows = list(self._rows)
         if payload is not None:
             self._slots.actions.load(rows, payload)
-        for group in [[row] for row in rows] if self._each else [rows]:
-            self._send_rows(1, "step", *self._step_rows(group))
+        for group in self._grouped(rows) if self._each else [rows]:
+            self._send_rows(len(group) if self._each else 1, "step", *self._step_rows(group))
+
+    def _grouped(self, rows: Sequence[int]) -> list[Sequence[int]]:
+        """Rows as they are answered if each sub-environment answers alone; a game's come together."""
+        return [rows[k : k + self._together] for k in range(0, len(rows), self._together)]
 
     def _step_asked(self, lane: LaneOfWorker) -> None:
         groups = lane.take()
-        if not self._each and len(groups) > 1:
-            self._step_group(lane, len(groups), [row for group in groups for row in group])
+        if len(groups) > 1 and not (self._each and self._together == 1):
+            rows = [row for group in groups for row in group]
+            for group in self._grouped(rows) if self._each else [rows]:
+                self._step_group(lane, len(group), group)
             return
         for group in groups:
             self._step_group(lane, 1, group)
@@ -292,8 +299,8 @@ class Worker:
         failures: list[Failure] = []
         if self._not_there:
             rows = [row for row in rows if row not in self._not_there]
-        if self._of_engines and len(rows) == len(sub_envs):
-            return self._step_engines()
+        if self._of_several and len(rows) == len(sub_envs):
+            return self._step_sources()
         for row, action in zip(rows, self._slots.actions.get_all(rows), strict=True):
             try:
                 sub_envs[row - first_row].step(action)
@@ -303,17 +310,17 @@ class Worker:
                 failures.append(sub_envs[row - first_row].failure(error, "step", action).without_cause())
         return done, failures
 
-    def _step_engines(self) -> tuple[list[int], list[Failure]]:
-        """Step all rows, engine by engine: an engine may have a thousand of them."""
+    def _step_sources(self) -> tuple[list[int], list[Failure]]:
+        """Step all rows, source by source: an engine may have a thousand of them."""
         done: list[int] = []
         failures: list[Failure] = []
         parts: list[Any] = self._sub_envs
         row = 0
         while row < len(parts):
-            engine = parts[row].engine
-            rows = range(row, row + engine.num_rows)
+            source = parts[row].source
+            rows = range(row, row + source.num_rows)
             try:
-                engine.step_whole()
+                source.step_whole()
                 done += range(self._first_row + row, self._first_row + rows.stop)
             except BaseException as error:
                 self._leave_if_copied()
@@ -334,8 +341,8 @@ class Worker:
             except BaseException as error:
                 self._leave_if_copied()
                 failures.append(sub_env.failure(error, "reset").without_cause())
-            if self._each:
-                self._send_rows(1, "reset", done, failures)
+            if self._each and len(done) + len(failures) == self._together:
+                self._send_rows(self._together, "reset", done, failures)
                 done, failures = [], []
         if not self._each:
             self._send_rows(1, "reset", done, failures)

@@ -1,0 +1,155 @@
+"""Games of several agents in pipelines: what makes them, how they are planned, and what is refused."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import vecwrap
+from tests.agents import Party, Turns
+from vecwrap.errors import ArgumentError, PlanError, SpecError
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
+
+pytestmark = [
+    pytest.mark.usefixtures("quick_workers"),
+    pytest.mark.filterwarnings("ignore:The old environment creation API:DeprecationWarning"),
+]
+CONNECT = "pettingzoo:classic/connect_four-v3"
+
+
+def party():
+    return Party()
+
+
+def annotated() -> Party:
+    return Party()
+
+
+def rps_module():
+    from pettingzoo.classic import rps_v2
+
+    return rps_v2
+
+
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+@pytest.mark.parametrize(
+    ("make", "agents"),
+    [
+        (lambda: CONNECT, ("player_0", "player_1")),
+        (lambda: "pettingzoo:classic/connect_four_v3", ("player_0", "player_1")),
+        (rps_module, ("player_0", "player_1")),
+        (lambda: rps_module().env, ("player_0", "player_1")),
+        (lambda: "pettingzoo.classic.rps_v2:parallel_env", ("player_0", "player_1")),
+        (lambda: "mpe2.simple_spread_v3:parallel_env", ("agent_0", "agent_1", "agent_2")),
+        (lambda: Party, ("0", "1", "2", "3")),
+        (lambda: party, ("0", "1", "2", "3")),
+        (lambda: annotated, ("0", "1", "2", "3")),
+        (lambda: lambda: Turns(5), ("ann", "bob", "cyd", "dot")),
+        (lambda: functools.partial(Turns, 5), ("ann", "bob", "cyd", "dot")),
+    ],
+)
+def test_whatever_makes_games_is_taken(make, agents, backend):
+    with vecwrap.build(make(), n=2, backend=backend, seed=1) as env:
+        assert env.possible_agents == agents
+        assert env.num_envs == 2 * len(agents)
+        env.reset()
+        _, rewards, *_, infos = env.step(np.zeros(env.num_envs, int))
+        assert rewards.shape == infos["to_move"].shape == infos["alive"].shape == (env.num_envs,)
+        assert env.plan.agents == agents
+
+
+def test_the_parallel_form_is_taken_where_there_are_both():
+    with vecwrap.build("pettingzoo:classic/rps-v2", n=1, backend="dummy", env_kwargs={"max_cycles": 3}) as env:
+        env.reset()
+        env.step([0, 0])
+        assert env.to_move.all()
+        assert env.get_attr("max_cycles") == (3, 3)
+
+
+def test_a_plan_says_who_sits_where_and_makes_one_game_to_know_it():
+    planned = plan(PipelineSpec.parse(f"{CONNECT} n=8 seed=4 backend=shmem backend.workers=2 | framestack:2 | monitor"))
+    assert planned.agents is None
+    text = " ".join(str(planned.with_spaces()).split())
+    assert "n=8, 2 agents each, 16 rows, seed=4" in text
+    assert "agents are rows, of game g player_0 in row 2g, player_1 in row 2g + 1" in text
+    assert "2 workers, 4 games each" in text
+    data = planned.with_spaces().to_dict()
+    assert data["agents"] == ["player_0", "player_1"]
+    assert data["environment"]["bytes_per_step"] == 16 * (6 * 7 * 2 + 7)
+
+
+def test_options_count_games_and_batches_count_rows():
+    with vecwrap.build(Turns, n=6, backend={"name": "shmem", "envs_per_worker": 3}, seed=5, start_index=2) as env:
+        assert [len(worker.env_ids) for worker in env.health().workers] == [12, 12]
+    with vecwrap.build(Turns, n=3, backend="dummy", batch_size=8) as env:
+        env.reset(seed=0)
+        env.send([0] * 12)
+        assert len(env.recv()[1]) == 8
+    for make in (Turns, lambda: Turns()):
+        with pytest.raises(PlanError, match="batch_size: expected a multiple of 4, the agents of a game, got 2"):
+            vecwrap.build(make, n=3, backend="dummy", batch_size=2)
+    assert (
+        plan(PipelineSpec.parse(f"{CONNECT} n=4")).pipeline.hash
+        != plan(PipelineSpec.parse(f"{CONNECT} n=8")).pipeline.hash
+    )
+
+
+@pytest.mark.parametrize("make", [Party, lambda: Party()], ids=["known", "found out"])
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"wrappers": ["time_limit:9"]}, r'"time_limit" wraps a gymnasium.Env of one agent, and a game has several'),
+        ({"envs_per_engine": 2, "autoreset": "next_step"}, "a game is no engine|expected a gymnasium.vector.VectorEnv"),
+        ({"wrappers": [{"seed_each_episode": {"seeds": [1, 2]}}]}, "seed_each_episode.*a game"),
+    ],
+)
+def test_what_does_not_go_with_games_is_refused(make, settings, said):
+    with pytest.raises((PlanError, vecwrap.SubEnvError), match=said):
+        vecwrap.build(make, n=2, backend="dummy", **settings)
+
+
+def test_several_kinds_of_games_are_no_vector():
+    with pytest.raises(PlanError, match="expected one kind of game for all, got a list"):
+        vecwrap.build([Party, Turns], backend="dummy")
+    with pytest.raises(PlanError, match="expected one kind of game for all, got a list"):
+        vecwrap.build([lambda: Party(), lambda: Turns()], backend="dummy")
+
+
+def test_unknown_games_have_near_ones():
+    with pytest.raises(
+        SpecError, match='PettingZoo has no such game. Did you mean "pettingzoo:classic/connect_four-v3"'
+    ):
+        vecwrap.build("pettingzoo:classic/connect_for-v3", n=1)
+
+
+def test_a_game_that_is_made_already_is_answered_with_what_is_possible():
+    remedy = "vecwrap.build takes what makes a PettingZoo environment, and has its agents as rows"
+    for target in (Party(), [Turns()]):
+        with pytest.raises(SpecError, match=remedy):
+            vecwrap.build(target, n=1, backend="dummy")
+    for engine in (Party(), Turns()):
+        with pytest.raises(PlanError, match=f"wrap: expected a gymnasium.vector.VectorEnv, .*{remedy}"):
+            vecwrap.wrap(engine)
+
+
+def test_elsewhere_everyone_is_alive_and_to_move():
+    with vecwrap.build("CartPole-v1", n=2, backend="dummy") as env:
+        _, infos = env.reset(seed=1)
+        assert not infos
+        assert env.to_move.all()
+        assert env.alive.all()
+        assert env.possible_agents == ()
+        assert env.row_games.tolist() == [0, 1]
+        with pytest.raises(ArgumentError, match="game_states: expected games of several agents"):
+            env.game_states()
+        with pytest.raises(ArgumentError, match="action_masks: .*reports none; expected infos"):
+            env.action_masks()
+
+
+def test_importing_vecwrap_and_building_others_does_not_import_pettingzoo(tmp_path):
+    import subprocess
+    import sys
+
+    code = "import sys, vecwrap; vecwrap.build('CartPole-v1', n=1).close(); assert 'pettingzoo' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

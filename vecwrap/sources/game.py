@@ -1,0 +1,528 @@
+"""A game of several agents, PettingZoo's ``AECEnv`` or ``ParallelEnv``, whose agents are rows.
+
+A hand-written loop over ``env.last()`` is the measure: an agent's transition is what it saw when it moved, its action,
+the sum of its rewards until it is to move again or has left, and what it then sees. So a row is ``live`` when its agent
+is to move, when it leaves, and when a game begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, create_empty_array, iterate
+
+from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.rows.infos import own_copy
+from vecwrap.rows.step_result import Autoreset, Frames
+from vecwrap.rows.table import Slots
+from vecwrap.sources.description import Description, is_game, joint_space, same_space, space_text
+from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.raw_rewards import float_reward
+from vecwrap.sources.several import Several
+from vecwrap.sources.sub_env import NUMBERS, Takeover, frame_of, yours
+
+
+class Game(Several):
+    """One game, and its agents' rows of the slots.
+
+    Args:
+        env: PettingZoo's ``AECEnv`` or ``ParallelEnv``; closing this closes it.
+        number: which game of the vector it is.
+        mode: its autoreset mode.
+        make: what made it, and makes it anew if it is lost.
+    """
+
+    kind: ClassVar[str] = "game"
+    methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr", "is_wrapped", "game_state")
+
+    def __init__(self, env: Any, number: int, mode: Autoreset, make: Callable[[], Any] | None = None) -> None:
+        super().__init__()
+        self.env = env
+        self._make = make
+        self.number = number
+        self.mode = mode
+        self.is_parallel = is_parallel(env)
+        self.agents = agents_of(env)
+        self.num_rows = len(self.agents)
+        self.name = name_of(env)
+        self.observation_space, self.action_space = spaces_of(env, self.agents)
+        self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
+        self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
+        self._over = True  # no running game
+        self._mover = 0  # whose turn it is, in games in turns
+        self._acting: list[tuple[Any, int]] = []  # who acts in the next step, in simultaneous ones, and their seats
+        self._present: list[Any] = []  # what the environment's ``agents`` were
+        self._in_stride = False  # whether an ordinary step changes nothing but rewards, observations and infos
+        self._seed: int | None = None
+        self._episode = 0
+        self._moves = 0
+        self._beginning = False  # whether the environment is being reset
+        self._seed_of_takeover: int | None = None
+        self._not_made: BaseException | None = None  # why it could not be made anew
+        self._left: list[tuple[int, dict[str, Any]]] = []  # rows whose agents left in this step, and their infos
+        self._frames = [Frames.NONE] * self.num_rows
+        self._any_frames = False
+
+    def describe(self) -> Description:
+        """What a backend must know of it."""
+        metadata = dict(getattr(self.env, "metadata", None) or {})
+        mode = getattr(self.env, "render_mode", None)
+        space, actions = self.observation_space, self.action_space
+        return Description(space, actions, metadata, mode, None, self.name, agents=tuple(map(str, self.agents)))
+
+    def attach(self, slots: Slots, first_row: int) -> None:
+        """Set where the results go."""
+        self._slots, self._first_row = slots, first_row
+        self._at = slice(first_row, first_row + self.num_rows)
+        self._rows = rows = range(first_row, first_row + self.num_rows)
+        self._put = [slots.observations.putter(row) for row in rows]
+        self._rewards, self._raw_rewards = slots.rewards.data, slots.raw_rewards.data
+        self._put_final = [slots.final_observations.putter(row) for row in rows]
+        self._in_stride = False
+
+    def envs(self) -> list[Any]:
+        """The game, for each of its rows."""
+        return [self.env] * self.num_rows
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def reset_rows(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Begin a game; all of its rows are reset at once, with one seed."""
+        assert len(rows) == self.num_rows, "the books refuse parts of a game"
+        self._reset(seeds[0], own_copy(options))
+
+    def step_whole(self) -> None:
+        """Step all rows, none of which takes part by itself."""
+        self.step()
+
+    def step(self) -> None:
+        """Let the agent whose turn it is move, or all that are in the game; then write all rows."""
+        self._left.clear()
+        if self._over:
+            self._step_after_end()
+        elif self.is_parallel:
+            self._step_all()
+        else:
+            self._step_one()
+
+    def _reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        self._over = True
+        self._begin(seed, options, lambda: self._slots.rest(self._at))
+
+    def _begin(self, seed: int | None, options: dict[str, Any] | None, before_rows: Callable[[], None]) -> None:
+        """Reset the environment, and open all rows."""
+        env, self._beginning = self.env, True
+        seed, self._seed_of_takeover = self._seed_of_takeover if seed is None else seed, None
+        if seed is not None:
+            self._seed = seed
+            for space in {id(one): one for both in self._given_spaces for one in both}.values():
+                space.seed(seed)
+        result = env.reset(seed=seed, options=options)
+        self._over, self._in_stride = False, False
+        self._episode, self._moves = self._episode + 1, 0
+        before_rows()
+        slots, at = self._slots, self._at
+        slots.waits[at] = slots.gone[at] = slots.first[at] = True
+        self._refuse_changed()
+        for agent in self.agents:
+            if agent not in env.agents:  # it may join later
+                self._put[self._seat_of[agent]](nothing_of(self.observation_space))
+        if self.is_parallel:
+            self._open_all(*self._pair(result))
+        else:
+            self._open_turns()
+        self._write_frames()
+        self._beginning = False
+
+    def _open_turns(self) -> None:
+        env = self.env
+        mover = env.agent_selection
+        self._mover = self._seat(mover)
+        for agent in env.agents:
+            if agent != mover:
+                self._open(self._seat(agent), env.observe(agent), env.infos.get(agent, {}))
+        observation, _, _, _, info = env.last()
+        self._open(self._mover, observation, info)
+        self._slots.waits[self._first_row + self._mover] = False
+
+    def _open_all(self, observations: Any, infos: Any) -> None:
+        self._present = list(self.env.agents)
+        self._let_act([(agent, self._seat(agent)) for agent in self._present])
+        for agent, seat in self._acting:
+            if agent not in observations:
+                self._refuse_lacking(agent, observations=observations)
+            self._open(seat, observations[agent], (infos or {}).get(agent) or {})
+            self._slots.waits[self._first_row + seat] = False
+
+    def _open(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
+        """Have an agent's episode begin in its row."""
+        slots, row = self._slots, self._first_row + seat
+        slots.gone[row] = False
+        slots.first[row] = slots.live[row] = slots.raw_first[row] = True
+        self._write(seat, observation, info)
+
+    def _join(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
+        """Have an agent come into a running game, maybe for the second time."""
+        slots, row = self._slots, self._first_row + seat
+        slots.terminations[row] = slots.truncations[row] = False
+        self._open(seat, observation, info)
+
+    def _step_one(self) -> None:
+        """One turn, as a loop over ``env.last()`` takes it; agents that are done leave at once."""
+        env, slots, row = self.env, self._slots, self._first_row + self._mover
+        (action,) = slots.actions.get_all([row])
+        env.step(action)
+        self._moves += 1
+        slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
+        self._forget_infos()
+        slots.acted[row] = True
+        while env.agents:
+            agent = env.agent_selection
+            seat = self._seat(agent)
+            observation, reward, terminated, truncated, info = env.last()
+            row = self._first_row + seat
+            if slots.gone[row]:
+                self._join(seat, observation, info)
+            else:
+                self._pay(row, reward)
+                self._write(seat, observation, info)
+            if not (terminated or truncated):
+                slots.waits[row], self._mover = False, seat
+                self._write_frames()
+                return
+            self._leave(seat, bool(terminated), bool(truncated), observation, info)
+            env.step(None)
+            if agent in env.agents and (env.terminations[agent] or env.truncations[agent]):
+                raise PlanError(
+                    f"{agent} is done but stays in agents: expected step(None) to take it out, as _was_dead_step does"
+                )
+        self._end()
+
+    def _step_all(self) -> None:
+        """One step of all agents that are in the game."""
+        env, slots, first, acting = self.env, self._slots, self._first_row, self._acting
+        agents, rows = self._names, self._places
+        result = env.step(dict(zip(agents, slots.actions.get_all(rows), strict=True)))
+        if not isinstance(result, tuple) or len(result) != 5:
+            got = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+            raise PlanError(f"step: expected PettingZoo's five dicts, got {got}")
+        observations, rewards, terminations, truncations, infos = result
+        self._moves += 1
+        changed = env.agents != self._present
+        if changed or any(map(terminations.get, agents)) or any(map(truncations.get, agents)):
+            changed, self._in_stride = True, False
+        if not self._in_stride:
+            slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
+            self._forget_infos()
+            own = list(rows)
+            slots.acted[own] = slots.live[own] = True
+            slots.waits[own] = False
+        paid, raw, write = self._rewards, self._raw_rewards, self._write
+        for agent, seat in acting:
+            if agent not in rewards or agent not in observations:
+                self._refuse_lacking(agent, rewards=rewards, observations=observations)
+            reward = rewards[agent]
+            if type(reward) not in NUMBERS:
+                reward = float_reward(reward)
+            paid[first + seat] = raw[first + seat] = reward
+            write(seat, observations[agent], infos.get(agent) or {})
+        if changed:
+            self._go_on_without(observations, terminations, truncations, infos)
+            if not self._acting:
+                self._end()
+                return
+        else:
+            self._in_stride = not self._any_frames
+        self._write_frames()
+
+    def _go_on_without(self, observations: Any, terminations: Any, truncations: Any, infos: Any) -> None:
+        """Have agents that are done leave, and new ones join."""
+        before, self._present = self._present, list(self.env.agents)
+        stay: list[tuple[Any, int]] = []
+        for agent, seat in self._acting:
+            if agent not in terminations or agent not in truncations:
+                self._refuse_lacking(agent, terminations=terminations, truncations=truncations)
+            terminated, truncated = bool(terminations[agent]), bool(truncations[agent])
+            if terminated or truncated:
+                self._leave(seat, terminated, truncated, observations[agent], infos.get(agent) or {})
+            elif agent in self._present:
+                stay.append((agent, seat))
+            else:
+                raise PlanError(
+                    f"{agent} is no longer in agents, though neither terminated nor truncated: expected one of the two "
+                    "in the step in which it leaves"
+                )
+        for agent in self._present:
+            if agent not in before:
+                seat = self._seat(agent)
+                if agent not in observations:
+                    self._refuse_lacking(agent, observations=observations)
+                self._join(seat, observations[agent], infos.get(agent) or {})
+                self._slots.waits[self._first_row + seat] = False
+                stay.append((agent, seat))
+        self._let_act(stay)
+
+    def _let_act(self, acting: list[tuple[Any, int]]) -> None:
+        """Set who acts in the next step."""
+        self._acting = acting
+        self._names = [agent for agent, _ in acting]
+        rows = [self._first_row + seat for _, seat in acting]
+        self._places: Sequence[int] = self._rows if rows == list(self._rows) else rows  # a range is quicker
+
+    def _pay(self, row: int, reward: Any) -> None:
+        self._rewards[row] = self._raw_rewards[row] = reward if type(reward) in NUMBERS else float_reward(reward)
+        self._slots.live[row] = True
+
+    def _leave(self, seat: int, terminated: bool, truncated: bool, observation: Any, info: dict[str, Any]) -> None:
+        """Have an agent's episode end in its row, which is written already."""
+        slots, row = self._slots, self._first_row + seat
+        slots.terminations[row], slots.truncations[row] = terminated, truncated
+        slots.raw_dones[row] = slots.gone[row] = slots.waits[row] = True
+        if self.mode is Autoreset.SAME_STEP:  # the next game may begin in this very step
+            self._put_final[seat](observation)
+            self._left.append((row, info))
+
+    def _end(self) -> None:
+        """Nobody is left: the game is over."""
+        self._over, self._in_stride = True, False
+        if self.mode is not Autoreset.SAME_STEP:
+            self._write_frames()
+            return
+        slots = self._slots
+        for row, info in self._left:
+            slots.forget_final_info(row)
+            if info or slots.informed:
+                slots.put_final_info(row, info)
+        wanted = [row for row, _ in self._left if self._frames[row - self._first_row] is Frames.ALL]
+        if wanted:
+            slots.final_frames.update(dict.fromkeys(wanted, frame_of(self.env.render)))
+        self._begin(None, None, self._forget_infos)
+
+    def _step_after_end(self) -> None:
+        if self.mode is Autoreset.NEXT_STEP:
+            self._reset(None, None)
+            return
+        assert self.mode is Autoreset.EPISODIC, "the books refuse to step an ended game"
+        self._slots.rest(self._at, keep_dones=True)
+        self._forget_infos()
+
+    # -- parts of rows -------------------------------------------------------------------------------------------------
+
+    def _write(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
+        slots = self._slots
+        if self.debug and not self.observation_space.contains(observation):
+            raise ValueError(
+                f"{self.agents[seat]}: expected an observation in {self.observation_space}, got {observation!r}"
+            )
+        if info or slots.informed:
+            slots.put_info(self._first_row + seat, info)
+        self._put[seat](observation)
+
+    def _forget_infos(self) -> None:
+        """Infos belong to live rows alone."""
+        slots = self._slots
+        if slots.informed or slots.frames:
+            for row in self._rows:
+                slots.forget_info(row)
+
+    def want_frames(self, row: int, frames: Frames) -> None:
+        """Set which frames of a row are wanted; all rows of a game show the same picture."""
+        self._frames[row] = frames
+        self._any_frames = any(one is not Frames.NONE for one in self._frames)
+        self._in_stride = False
+
+    def _write_frames(self) -> None:
+        slots = self._slots
+        if not (self._any_frames or slots.frames):
+            return
+        wanted = [
+            row
+            for row, frames in enumerate(self._frames, self._first_row)
+            if frames is Frames.ALL or (frames is Frames.OPENING and slots.raw_first[row])
+        ]
+        if wanted:
+            slots.frames.update(dict.fromkeys(wanted, frame_of(self.env.render)))
+        elif slots.frames:
+            for row in self._rows:
+                slots.frames.pop(row, None)
+
+    def _seat(self, agent: Any) -> int:
+        try:
+            return self._seat_of[agent]
+        except (KeyError, TypeError):
+            raise PlanError(
+                f"expected an agent of possible_agents ({', '.join(map(str, self.agents))}), got {agent!r}"
+            ) from None
+
+    def _refuse_lacking(self, agent: Any, **given: Any) -> NoReturn:
+        """Refuse the dicts of a step, or of a reset, that leave out an agent."""
+        what, values = next((name, values) for name, values in given.items() if agent not in values)
+        raise PlanError(f"expected {what} of every agent that acts, got none of {agent}: {list(values)}")
+
+    def _pair(self, result: Any) -> tuple[Any, Any]:
+        if isinstance(result, tuple) and len(result) == 2:
+            return result
+        raise PlanError(f"reset: expected a dict of observations and one of infos, got {type(result).__name__}")
+
+    def _refuse_changed(self) -> None:
+        """Refuse spaces that are no longer what they were when the vector was built."""
+        for agent, (observations, actions) in zip(self.agents, self._given_spaces, strict=True):
+            for what, before in (("observation_space", observations), ("action_space", actions)):
+                now = getattr(self.env, what)(agent)
+                if not same_space(now, before):
+                    raise PlanError(
+                        f"{agent}: expected the {what} that it had when the vector was built, {before}, got {now}; a "
+                        "vector has one for all, so give the largest one from the start"
+                    )
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def ask(self, method: str, rows: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+        """Ask the game itself, once; each of the rows gets the answer."""
+        return [getattr(self, f"_{method}")(*arguments[0])] * len(rows)
+
+    def refuse_method(self, method: str) -> None:
+        """Raise ArgumentError: games do not have this."""
+        raise ArgumentError(f"{self.name}, a game of several agents, has no {method}")
+
+    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        attribute = self._attribute(name)
+        return yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
+
+    def _get_attr(self, name: str) -> Any:
+        return yours(self._attribute(name))
+
+    def _attribute(self, name: str) -> Any:
+        """Look it up on the game, else on what is inside of PettingZoo's wrappers, not all of which forward it."""
+        return getattr(self.env if hasattr(self.env, name) else self.env.unwrapped, name)
+
+    def _set_attr(self, name: str, value: Any) -> None:
+        holder = self.env
+        while not name.startswith("_") and name not in vars(holder) and "env" in vars(holder):
+            holder = holder.env
+        setattr(holder if name in vars(holder) else self.env.unwrapped, name, own_copy(value))
+
+    def _has_attr(self, name: str) -> bool:
+        return hasattr(self.env, name) or hasattr(self.env.unwrapped, name)
+
+    def _is_wrapped(self, module: str, qualname: str) -> bool:
+        holders = [self.env]
+        while "env" in vars(holders[-1]):
+            holders.append(holders[-1].env)
+        kinds = (kind for holder in holders for kind in type(holder).__mro__)
+        return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
+
+    def _game_state(self) -> Any:
+        if self._episode == 0:
+            raise ArgumentError("game_states: the game has not been reset yet; call reset() first")
+        return np.array(self.env.state())
+
+    def failure(self, row: int, index: int, error: BaseException, during: str, action: Any) -> Failure:
+        """Report that it raised: the whole game has failed."""
+        of_row, begins = during in ("step", "reset"), self._beginning
+        turn = "" if self.is_parallel or begins or during != "step" else f"It was {self.agents[self._mover]}'s turn. "
+        autoreset = during == "step" and begins
+        if of_row:
+            self._over, self._in_stride = True, False
+        told = replace(
+            make_failure(index, error),
+            during=during,
+            action=action,
+            seed=self._seed,
+            episode=self._episode,
+            step=self._moves,
+            autoreset=autoreset,
+            stepped=autoreset and self.mode is Autoreset.SAME_STEP,
+            refused=isinstance(error, ArgumentError) and not of_row,
+            whole=f", {self.agents[row]} in game {self.number}, a {self.name} that",
+            note=f"\n{turn}The other games are unharmed; reset all agents of this one before its next step.",
+        )
+        return told if of_row else replace(told, note="", step=0, episode=0)
+
+    def close(self, timeout: float, terminate: bool) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    # -- restarts ------------------------------------------------------------------------------------------------------
+
+    def make_anew(self, row: int) -> None:
+        """Make another environment in place of one that was lost, with the first of the rows."""
+        assert self._make is not None
+        if row:
+            if self._not_made is not None:
+                raise self._not_made
+            return
+        try:
+            env = self._make()
+            if agents_of(env) != self.agents:
+                raise PlanError(f"{self.name}: expected the agents {self.agents} again, got {agents_of(env)}")
+        except BaseException as error:
+            self._not_made = error
+            raise
+        self._not_made = None
+        self.env, self._over, self._beginning, self._episode, self._moves = env, True, False, 0, 0
+        self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
+
+    def take_over(self, row: int, takeover: Takeover) -> None:
+        """Go on in place of a game that was lost; each of its rows takes over its own part."""
+        if row == 0:
+            self._seed_of_takeover = takeover.seed
+            for name, value in takeover.attributes.items():
+                self._set_attr(name, value)
+        slots, at = self._slots, self._first_row + row
+        if takeover.resting is not None and not slots.shared:
+            observation, slots.terminations[at], slots.truncations[at] = takeover.resting
+            slots.observations.put(at, observation)
+
+
+def is_parallel(env: Any) -> bool:
+    """Whether all agents of a game move at once; PlanError if it is no game."""
+    if not is_game(type(env)):
+        raise PlanError(f"expected PettingZoo's AECEnv or ParallelEnv from the factory, got {type(env).__name__}")
+    return next(kind.__name__ for kind in type(env).__mro__ if kind.__name__ in ("AECEnv", "ParallelEnv")) != "AECEnv"
+
+
+def agents_of(env: Any) -> list[Any]:
+    """Return a game's agents in the order of its rows; PlanError if that is not known, or if names repeat."""
+    agents = getattr(env, "possible_agents", None)
+    if not agents:
+        raise PlanError(
+            f"{name_of(env)}: expected possible_agents, a list of all agents that may ever take part, got {agents!r}: "
+            "each of them is a row"
+        )
+    names = [str(agent) for agent in agents]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise PlanError(f"{name_of(env)}: possible_agents: expected each name once, got {', '.join(repeated)} again")
+    return list(agents)
+
+
+def spaces_of(env: Any, agents: Sequence[Any]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    """Return the spaces of all agents; PlanError if they differ in more than bounds of observations."""
+    observations = [env.observation_space(agent) for agent in agents]
+    actions = [env.action_space(agent) for agent in agents]
+    joint = joint_space(observations)
+    if joint is None or not all(same_space(space, actions[0]) for space in actions[1:]):
+        each = "; ".join(
+            f"{agent}: observations {space_text(one)}, actions {space_text(other)}"
+            for agent, one, other in zip(agents, observations, actions, strict=True)
+        )
+        raise PlanError(
+            f"{name_of(env)}: expected agents with equal spaces, because they are rows of one vector, got {each}; "
+            "pad them in the factory (supersuit.pad_observations_v0 and pad_action_space_v0)"
+        )
+    return joint, actions[0]
+
+
+def nothing_of(space: spaces.Space[Any]) -> Any:
+    """Zeros in the form of an observation."""
+    return next(iter(iterate(batch_space(space, 1), create_empty_array(space, 1))))
+
+
+def name_of(env: Any) -> str:
+    """A game's own name, or its class's."""
+    name = (getattr(env, "metadata", None) or {}).get("name")
+    return str(name or type(getattr(env, "unwrapped", env)).__name__)

@@ -1,0 +1,64 @@
+"""What makes games in workers, and what looks at one before n are started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+
+from vecwrap.errors import PlanError
+from vecwrap.sources.description import is_game
+from vecwrap.sources.factories import own_arguments
+from vecwrap.sources.game import agents_of, spaces_of
+
+PETTINGZOO = "pettingzoo"
+
+
+@dataclass(frozen=True)
+class MakeGame:
+    """A factory for a game that PettingZoo has registered."""
+
+    kind: str  # "parallel" or "aec"
+    spec: Any  # PettingZoo's EnvSpec, by value
+    kwargs: Mapping[str, Any]
+
+    def __call__(self) -> Any:
+        """Make one."""
+        from pettingzoo import make
+
+        make_any: Any = make
+        return make_any(self.kind, self.spec, **own_arguments(dict(self.kwargs)))
+
+    def __str__(self) -> str:
+        return f"{PETTINGZOO}:{self.spec.id}"
+
+
+@dataclass(frozen=True)
+class LookAtGame:
+    """A factory for what can be seen of a game; the game itself is closed at once."""
+
+    make: Callable[[], Any]
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        """Make one, and look at it."""
+        return SeenGame(self.make())
+
+
+class SeenGame(gymnasium.Env[Any, Any]):
+    """The agents and spaces of a game; it cannot be stepped."""
+
+    def __init__(self, game: Any) -> None:
+        try:
+            if not is_game(type(game)):
+                raise PlanError(
+                    f"expected PettingZoo's AECEnv or ParallelEnv from the factory, got {type(game).__name__}"
+                )
+            names = agents_of(game)
+            self.agents = tuple(map(str, names))
+            self.observation_space, self.action_space = spaces_of(game, names)
+            self.metadata = dict(getattr(game, "metadata", None) or {})
+            self.render_mode = getattr(game, "render_mode", None)
+        finally:
+            game.close() if hasattr(game, "close") else None
