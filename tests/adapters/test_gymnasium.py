@@ -212,7 +212,7 @@ def test_what_is_refused_leaves_what_was_registered_before(tmp_path):
         ((ID, LINE), {"num_envs": 4}, "num_envs: gymnasium.make_vec sets the number"),
         ((ID, LINE), {"n": 4}, "n: gymnasium.make_vec sets the number"),
         ((ID, "nowhere.yaml"), {}, "nowhere.yaml"),
-        ((ID, {"env": "CartPole-v1", "wrappers": []}), {}, "wrappers: unknown key"),
+        ((ID, {"env": "CartPole-v1", "layers": []}), {}, "layers: unknown key"),
     ],
 )
 def test_what_cannot_be_registered_is_refused_and_leaves_nothing(arguments, settings, words):

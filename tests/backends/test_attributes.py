@@ -131,6 +131,6 @@ def test_one_that_was_recreated_is_the_new_one():
 def test_engines_show_theirs_if_they_have_any():
     make = partial(gymnasium.make, "CartPole-v1")
     with vecwrap.wrap(gymnasium.vector.SyncVectorEnv([make] * 2), ["monitor"]) as env:
-        assert env.envs == env.unwrapped.runner.vector_env.envs
+        assert env.envs == env.unwrapped.runner.engines()[0].envs
     with vecwrap.wrap(gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")) as env:
         assert not hasattr(env, "envs")
