@@ -532,6 +532,7 @@ def test_what_an_engine_may_lack(names):
     assert observations.tolist() == [[[0], [0]]] * 2
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Gymnasium 1.1 closes what it deletes
 @pytest.mark.parametrize("name", ["num_envs", "reset", "step", "close"])
 def test_what_an_engine_must_have_is_named(name):
     with pytest.raises(PlanError, match=f"expected a gymnasium.vector.VectorEnv, got Lacking, which has no {name}; "):
