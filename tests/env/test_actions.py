@@ -78,7 +78,7 @@ def test_debug_names_the_first_action_outside_the_space():
     with pytest.raises(
         ArgumentError, match=r"actions\[1\], for sub-environment 5: expected an element of Discrete\(3\)"
     ):
-        refuse_outside(spaces.Discrete(3), actions, np.array([2, 5]))
+        refuse_outside(spaces.Discrete(3), actions, np.array([2, 5]), np.ones(2, bool))
 
 
 @pytest.mark.parametrize(

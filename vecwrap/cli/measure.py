@@ -95,9 +95,10 @@ def _measure(
 ) -> _Timed:
     """Step in blocks, alternating the stopwatch on and off, so that fluctuations affect both alike."""
     player = Player(env, act, where=f"--policy {name}")
-    env = player if player.given else env
+    asks = bool(player.given) and (name != "random" or env.possible_agents != ())  # else any action will do
+    env = player if asks else env
     watch = Stopwatch(env)
-    timed = watch.timed(name, "policy", "the policy", player.act if player.given else act)
+    timed = watch.timed(name, "policy", "the policy", player.act if asks else act)
     taken = rollout(env, timed, Tally(), steps=steps, episodes=None, interrupt=interrupt)
     block = BLOCK if steps is None else max(1, min(BLOCK, steps // env.num_envs // 4))
     end = None if seconds is None else time.monotonic() + seconds
