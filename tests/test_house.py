@@ -79,10 +79,10 @@ def depth(kind):
 
 
 def test_no_class_is_more_than_two_of_ours_deep():
-    """A third one above would have to be looked for; these have three, and add a few words to the one above them."""
+    """A third one above would have to be looked for."""
     deep = set()
     for module in FOUND:
         if module.split(".")[-1] != "__main__":
             kinds = [kind for kind in vars(importlib.import_module(module)).values() if inspect.isclass(kind)]
             deep |= {kind.__name__ for kind in kinds if kind.__module__ == module and depth(kind) > 2}
-    assert deep == {"Shmem", "Subprocess", "Quota", "_Above"}
+    assert not deep

@@ -133,7 +133,7 @@ def _halves_of(env: VecEnv) -> tuple[ObservationNormalizer | None, RewardNormali
     """Find the normalisers; SB3 supports one of each kind."""
     found: list[tuple[VecEnv, Any]] = []
     for wrapper in env.chain:
-        parts = wrapper.normalizers()
+        parts = wrapper.normalizers() if isinstance(wrapper, VecEnvWrapper) else ()
         found.extend((wrapper, part) for part in parts)
         if not parts and isinstance(wrapper, VecEnvWrapper) and wrapper.wrapper_statistics():
             warnings.warn(

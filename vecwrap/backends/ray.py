@@ -21,6 +21,7 @@ from vecwrap.backends.workers.asking import AnyWorker, Expected, Workers
 from vecwrap.backends.workers.launch import ONE_THREAD
 from vecwrap.backends.workers.messages import encode_for_worker
 from vecwrap.env.books import LOOK
+from vecwrap.env.runner import Runner
 from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
@@ -95,7 +96,7 @@ def _fetch_one(ray: Any, reference: Any) -> Any:
         return error
 
 
-class Ray(Workers[ActorLink]):
+class Ray(Workers[ActorLink], Runner):
     """Sub-environments in the actors of a Ray cluster; each actor holds several, and may be on another machine.
 
     Raises:

@@ -253,8 +253,8 @@ class _Running:
 def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
     """Return the environment to step, and a tally: in an evaluation, it counts as ``vecwrap.evaluate`` does."""
     if settings.evaluation and settings.episodes is not None:
-        quota = Quota(env, settings.episodes)
-        return quota, Tally(quota.stats_key, window=settings.episodes)  # the last to end would favour long ones
+        monitor = Quota(env, settings.episodes).monitor
+        return monitor, Tally(monitor.stats_key, window=settings.episodes)  # the last to end would favour long ones
     return env, Tally(env.find(Monitor).stats_key)
 
 

@@ -8,8 +8,10 @@ from typing import Any, final
 
 from gymnasium.vector import AutoresetMode
 
+from vecwrap.env import games
 from vecwrap.env.core import Core
 from vecwrap.env.face import Face
+from vecwrap.env.line import Line
 from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
@@ -93,6 +95,9 @@ class Backend(VecEnv):
         self.metadata = {**made.metadata, "autoreset_mode": core.autoreset.gymnasium}
         self.render_mode = made.render_mode
         self.spec = made.spec
+        self.backend, self.num_workers, self.autoreset_mode = runner.name, runner.workers, core.autoreset.gymnasium
+        self.possible_agents = made.agents
+        self.row_games, self.row_agents = games.row_games(self.face, core), games.row_agents(self.face, core)
         self.face.has_observations(self, deepcopy(made.observation_space))
         self.face.has_actions(self, deepcopy(made.action_space))
         at_exit(self)
@@ -107,6 +112,10 @@ class Backend(VecEnv):
         """
         own = {name: options.pop(name) for name in option_names(runner.Options) if name in options}
         return cls(runner(**own), factories, **options)
+
+    def new_line(self) -> Line:
+        """The way of a whole step where no wrapper is."""
+        return Line(self.num_envs, self.single_action_space, (), (), (False, False))
 
     @property
     def runner(self) -> Runner:

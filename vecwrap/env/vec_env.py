@@ -20,7 +20,6 @@ from vecwrap.env.core import Core, envs_of, find_wrapper, in_short
 from vecwrap.env.elsewhere import missing, refuse_copy, refuse_mode, refuse_render_mode, refuse_source, what_came
 from vecwrap.env.face import Face, FiveTuple, with_env_ids
 from vecwrap.env.given import normalizers_of, through
-from vecwrap.env.line import Line
 from vecwrap.env.restarts import Health
 from vecwrap.env.row_protocol import Rows
 from vecwrap.errors import brief, shorten
@@ -45,9 +44,15 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         single_observation_space, single_action_space: of one sub-environment.
         observation_space, action_space: batched.
         metadata: the environment's, with ``autoreset_mode`` (episodic mode declares DISABLED).
+        autoreset_mode: that of ``metadata``, as Gymnasium's own vector environments have it.
         render_mode: the sub-environments'.
         spec: Gymnasium's EnvSpec of the environment, or None.
         pipeline: the ``PipelineSpec`` it was built from, or None if it was assembled by hand.
+        backend: the backend's name.
+        num_workers: how many worker processes or threads there are; 0 if everything runs in the caller's own.
+        possible_agents: the names of a game's agents, in the order of its rows; empty if there is one agent.
+        row_games: (n,) int64. The number of each row's game; without games, of its sub-environment.
+        row_agents: (n,) text. The name of each row's agent; without games, "".
         training: whether the wrappers update their statistics; set by ``train()`` and ``eval()``.
         core, face: what the whole chain has once, and what this environment does for its caller; for what is built
             around environments, as adapters and tools are.
@@ -69,6 +74,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     core: Core
     face: Face
+    backend: str
+    num_workers: int
+    autoreset_mode: AutoresetMode
+    possible_agents: tuple[str, ...]
+    row_games: IntArray
+    row_agents: NDArray[np.str_]
 
     # -- the row protocol ----------------------------------------------------------------------------------------------
 
@@ -76,10 +87,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def rows(self) -> Rows:
         """The rows, as what is around this environment drives them; for wrappers alone."""
         return self.face.rows
-
-    def new_line(self) -> Line:
-        """Return the way of a whole step through the chain."""
-        return Line(self.num_envs, self.single_action_space, (), (), (False, False))
 
     # -- reset ---------------------------------------------------------------------------------------------------------
 
@@ -209,21 +216,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     # -- games of several agents ---------------------------------------------------------------------------------------
 
     @property
-    def possible_agents(self) -> tuple[str, ...]:
-        """The names of a game's agents, in the order of its rows; empty if there is one agent."""
-        return self.core.description.agents
-
-    @property
-    def row_games(self) -> IntArray:
-        """(n,) int64. The number of each row's game; without games, of its sub-environment."""
-        return games.row_games(self.face, self.core)
-
-    @property
-    def row_agents(self) -> NDArray[np.str_]:
-        """(n,) text, beside the (n,) int64 of ``row_games``. The name of each row's agent; without games, ""."""
-        return games.row_agents(self.face, self.core)
-
-    @property
     def to_move(self) -> BoolArray:
         """(n,) bool. In games: the row's next action will be used; elsewhere True. ``infos`` says it, too."""
         return games.to_move(self.face, self.core)
@@ -263,16 +255,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def call(
         self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """Call a method of each sub-environment, on its outermost wrapper that has it; an attribute is returned as is.
+        """Return what a method of each sub-environment gives, of its outermost wrapper that has it; or an attribute.
 
         Args:
             name: the method.
             *args: its arguments.
             indices: which sub-environments, in that order; None means all.
             **kwargs: its keyword arguments; one may be called ``name``.
-
-        Returns:
-            One value per sub-environment.
 
         Raises:
             ValueError: for ``reset``, ``step`` and ``close``, which must go through the vector environment.
@@ -333,26 +322,20 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return envs_of(self, self.core)
 
     def render(self, mode: None = None) -> tuple[Any, ...]:
-        """Return what each sub-environment renders, according to its ``render_mode``.
+        """Return what each sub-environment renders by its ``render_mode``; ArgumentError if it has none.
 
         Args:
             mode: rejected; the mode is an argument of ``build``.
-
-        Raises:
-            ArgumentError: it was built without a render mode.
         """
         refuse_mode(mode)
         refuse_render_mode("render", self.render_mode, None)
         return self.call("render")
 
     def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
-        """Return a (height, width, 3) uint8 image of each sub-environment.
+        """Return a (height, width, 3) uint8 image of each; ArgumentError without ``render_mode="rgb_array"``.
 
         Args:
             indices: which sub-environments, in that order; None means all.
-
-        Raises:
-            ArgumentError: it was built without ``render_mode="rgb_array"``.
         """
         refuse_render_mode("get_images", self.render_mode, "rgb_array")
         return self.call("render", indices=indices)
@@ -408,14 +391,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.train(False)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the chain: of its wrappers and, if they support it, of the sub-environments.
+        """Return the state of the chain: of its wrappers and, if they support it, of the sub-environments; as data.
 
         A sub-environment supports it if it and each of its wrappers either has ``state_dict`` and ``load_state_dict``,
         or is ALE's, or is one of Gymnasium's or vecwrap's wrappers. Otherwise the entry ``"sub_envs_missing"`` gives
         the reason; after a load such an environment needs a reset, while the wrappers continue.
-
-        Returns:
-            Arrays, numbers, text, lists and dicts.
         """
         return checkpoint.state_dict(self)
 
@@ -436,8 +416,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def share_statistics(self, source: VecEnv | str | PathLike[str]) -> Self:
         """Use the running statistics of another chain, for evaluation; ``build(..., stats=source)`` calls this.
 
-        The statistics of a live environment are shared, not copied: its later updates apply here too. This environment
-        is put into ``eval()``, so it only reads them.
+        Those of a live environment are shared, not copied. This environment only reads them: it is put into ``eval()``.
 
         Args:
             source: a vecwrap environment with the same normalising wrappers, or a file written by ``save``. n and the
@@ -453,16 +432,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.eval()
 
     def save(self, path: str | PathLike[str]) -> bool:
-        """Write ``state_dict()`` to a ``.npz`` file atomically: after a crash or on a full disk, the old file remains.
+        """Write ``state_dict()`` to a ``.npz`` file atomically (a crash leaves the old one); return if it was written.
 
         A disk that fills up or disappears hours later must not end the run: once this environment has written a file
         into the same folder, a failure is only a warning, given once until writing works again.
 
         Args:
             path: the file; a missing folder is created.
-
-        Returns:
-            Whether it was written.
 
         Raises:
             OSError: the file cannot be written, and none was written to this folder before.
@@ -482,8 +458,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Return the observations last shown, n rows, as they reached the innermost wrapper that normalises them.
 
         Raises:
-            LookupError: no wrapper does.
-            ResetNeededError: nothing has been shown yet.
+            LookupError, ResetNeededError: no wrapper does; nothing has been shown yet.
         """
         return gymnasium_form.to_gymnasium(normalizers_of(self.chain, ObservationNormalizer)[0].original())
 
@@ -491,19 +466,15 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Return the rewards last shown, (n,) float64, before any wrapper normalised them; 0 after a reset.
 
         Raises:
-            LookupError: no wrapper normalises rewards.
-            ResetNeededError: nothing has been shown yet.
+            LookupError, ResetNeededError: no wrapper normalises rewards; nothing has been shown yet.
         """
         return normalizers_of(self.chain, RewardNormalizer)[0].original()  # type: ignore[no-any-return]
 
     def normalize_obs(self, observations: Any) -> Any:
-        """Normalise given observations as the wrappers do, by their current statistics; nothing is counted.
+        """Normalise observations as the wrappers do now, to clipped float32 (not other members); nothing is counted.
 
         Args:
             observations: as ``get_original_obs`` returns them, one or with any number of leading axes.
-
-        Returns:
-            float32, clipped; other members of a Dict as they are.
 
         Raises:
             LookupError: no wrapper normalises observations.
@@ -512,24 +483,18 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return through(self.chain, ObservationNormalizer, observations)
 
     def unnormalize_obs(self, observations: Any) -> Any:
-        """Undo ``normalize_obs``, except for clipping and rounding.
+        """Undo ``normalize_obs``, in float64, except for clipping and rounding.
 
         Args:
             observations: normalised ones, one or with any number of leading axes.
-
-        Returns:
-            float64.
         """
         return through(self.chain, ObservationNormalizer, observations, back=True)
 
     def normalize_reward(self, rewards: Any) -> FloatArray:
-        """Normalise given rewards as the wrappers do, by their current statistics; nothing is counted.
+        """Normalise rewards as the wrappers do now, to clipped float64; nothing is counted.
 
         Args:
             rewards: (n,) float64, or any numbers of any shape.
-
-        Returns:
-            float64, clipped.
 
         Raises:
             LookupError: no wrapper normalises rewards.
@@ -544,28 +509,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         return np.asarray(through(self.chain, RewardNormalizer, rewards, back=True))
 
-    def normalizers(self) -> tuple[Any, ...]:
-        """The halves of this wrapper, if it is one that normalises."""
-        return ()
-
     def health(self) -> Health:
         """Report the restarts and lost episodes of each sub-environment, and the workers."""
         return self.core.health()
-
-    @property
-    def backend(self) -> str:
-        """The backend's name."""
-        return self.core.name
-
-    @property
-    def autoreset_mode(self) -> AutoresetMode:
-        """The value of ``metadata["autoreset_mode"]``; an attribute in Gymnasium's own vector environments too."""
-        return self.metadata["autoreset_mode"]  # type: ignore[no-any-return]
-
-    @property
-    def num_workers(self) -> int:
-        """How many worker processes there are; 0 if everything runs in this process."""
-        return self.core.runner.workers
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
         """Close every sub-environment, worker and file; may be called again.

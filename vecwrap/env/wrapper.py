@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vecwrap.env import games
 from vecwrap.env.elsewhere import refuse_mode
 from vecwrap.env.face import Face, Pending
 from vecwrap.env.line import Line
@@ -138,6 +139,8 @@ class VecEnvWrapper(Declares, VecEnv):
         self.action_space = env.action_space
         self.metadata = dict(env.metadata)
         self.render_mode = env.render_mode
+        self.backend, self.num_workers, self.autoreset_mode = env.backend, env.num_workers, env.autoreset_mode
+        self.possible_agents, self.row_games, self.row_agents = env.possible_agents, env.row_games, env.row_agents
         self.core = env.core
         self.face = Face(self, HookRows(self), env.face.numbering, env.core.books, env.face.pending)
         self.face.shows(env.single_observation_space)
@@ -218,6 +221,10 @@ class VecEnvWrapper(Declares, VecEnv):
         always, at_first = rows.sources(pending.indices(env_ids)), rows.sources(pending.indices(opening))
         self.core.request_frames(self, always, at_first)
 
+    def normalizers(self) -> tuple[Any, ...]:
+        """The halves of this wrapper, if it is one that normalises."""
+        return ()
+
     def wrapper_statistics(self) -> dict[str, RunningStatistics]:
         """Return the running statistics of this wrapper by name; the objects themselves, not copies."""
         return {}
@@ -250,6 +257,7 @@ class VecEnvWrapper(Declares, VecEnv):
         pending.of_chain.append(pending)
         self.face = Face(self, rows, rows, self.core.books, pending)
         self.face.shows(self.single_observation_space)
+        self.row_games, self.row_agents = games.row_games(self.face, self.core), games.row_agents(self.face, self.core)
 
     @property
     def _numbers_alike(self) -> bool:

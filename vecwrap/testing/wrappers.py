@@ -19,7 +19,7 @@ from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.words import read_wrappers
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_wrong_order
 from vecwrap.rows.compare import assert_same, rows_of
-from vecwrap.rows.step_result import Autoreset, StepResult
+from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.testing.drive import (
     Diary,
@@ -243,21 +243,12 @@ def raw_fields_are_left_alone(subject: Subject) -> None:
     """The environment's own rewards and flags, and the rows' indices, are the same above the wrapper as below it."""
     fields = {"env_ids", "first", "acted", "raw_rewards", "raw_dones", "raw_first", "frames"} - set(subject.changes)
     for mode in Autoreset:
-        with _Above(*subject.build(3, mode), sorted(fields)) as above:
+        env, below = subject.build(3, mode, keep=True)
+        with Witness(env, keep=True) as above:
             deque(arrivals(above, subject.steps // 2, seed=5), maxlen=0)
-
-
-class _Above(Witness):
-    """A wrapper above the one under test, which compares with what came from below."""
-
-    def __init__(self, env: VecEnv, below: Witness, fields: list[str]) -> None:
-        super().__init__(env)
-        self._below, self._fields = below, fields
-
-    def on_step(self, step: StepResult) -> None:
-        super().on_step(step)
-        for name in self._fields:
-            assert_same(self._below.seen[name], self.seen[name], f"StepResult.{name} above the wrapper")
+        for (came, _), (passed, _) in zip(below.history, above.history, strict=True):
+            for name in sorted(fields):
+                assert_same(came[name], passed[name], f"StepResult.{name} above the wrapper")
 
 
 def observations_lie_in_the_space(subject: Subject) -> None:

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.env.vec_env import VecEnv, what_came
 from vecwrap.errors import ArgumentError, is_installed
-from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray, StepResult
+from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray
 from vecwrap.tools.player import Player, look_on
 from vecwrap.wrappers.monitor import Monitor
 
@@ -116,19 +116,19 @@ def evaluate(
     if not isinstance(env, VecEnv):
         raise TypeError(f"evaluate: env: expected a vecwrap.VecEnv, got {what_came(env)}")
     episodes = _whole(episodes)
-    counting = Quota(env, episodes)
-    player = Player(counting, policy, deterministic=deterministic)
+    quota = Quota(env, episodes)
+    player = Player(quota.monitor, policy, deterministic=deterministic)
     with _unchanged(env, seed), _bar(episodes, progress) as show:
         observations, _ = player.reset(seed=seed)
         while True:
             observations, _, terminations, truncations, _ = player.step(player.act(observations))
-            show(counting.number)
-            if counting.met.all():
+            show(quota.number)
+            if quota.met.all():
                 break
-            again = _to_reset(counting, terminations | truncations)
+            again = _to_reset(env, quota, terminations | truncations)
             if again.any():
                 observations, _ = player.reset(options={"reset_mask": again})
-    return counting.result()
+    return quota.result()
 
 
 def _whole(episodes: Any) -> int:
@@ -138,31 +138,41 @@ def _whole(episodes: Any) -> int:
     raise ArgumentError(f"evaluate: episodes: expected an int of 1 or more, got {episodes!r}")
 
 
-class Quota(Monitor):
-    """A monitor that keeps and reports the first ``episodes`` of all sub-environments, as many of each as its quota."""
+class Quota:
+    """What an evaluation counts: the first ``episodes`` of all sub-environments, as many of each as its quota.
+
+    Args:
+        env: the environment.
+        episodes: how many.
+
+    Attributes:
+        monitor: the environment with a monitor around it that reports what is counted, and nothing else.
+        lost: episodes that were lost before their sub-environment's quota was met.
+    """
 
     def __init__(self, env: VecEnv, episodes: int) -> None:
         games = any(isinstance(wrapper, Monitor) and wrapper.rewards == "raw" for wrapper in env.chain)
-        super().__init__(env, rewards="raw" if games else "seen", stats_key="vecwrap.evaluate")
-        look_on(self)
+        self.monitor = Monitor(env, rewards="raw" if games else "seen", stats_key="vecwrap.evaluate")
+        self.monitor.count = self._count
+        look_on(self.monitor)
         self._quotas: IntArray = (episodes + np.arange(env.num_envs)) // env.num_envs
         self._kept: list[list[tuple[float, int]]] = [[] for _ in range(env.num_envs)]
-        self.lost = 0  # episodes, before their sub-environment's quota was met
+        self.lost = 0
 
-    def _close_episodes(
-        self, step: StepResult, closed: BoolArray, lost: BoolArray, returns: FloatArray, lengths: IntArray
-    ) -> None:
+    def _count(
+        self, env_ids: IntArray, closed: BoolArray, lost: BoolArray, returns: FloatArray, lengths: IntArray
+    ) -> BoolArray:
         kept = np.zeros_like(closed)
         for row in np.flatnonzero(closed).tolist():
-            env_id = int(step.env_ids[row])
-            if len(self._kept[env_id]) >= self._quotas[env_id] or not self._running[env_id]:
-                continue  # enough of these, or the rest of a game that had begun before
+            env_id = int(env_ids[row])
+            if len(self._kept[env_id]) >= self._quotas[env_id]:
+                continue
             if lost[row]:
                 self.lost += 1
             else:
                 self._kept[env_id].append((float(returns[row]), int(lengths[row])))
                 kept[row] = True
-        super()._close_episodes(step, kept, np.zeros_like(lost), returns, lengths)
+        return kept
 
     @property
     def number(self) -> int:
@@ -177,15 +187,15 @@ class Quota(Monitor):
     def result(self) -> Evaluation:
         """Return everything that was kept."""
         returns, lengths = zip(*(episode for kept in self._kept for episode in kept), strict=True)
-        env_ids = np.repeat(np.arange(self.num_envs, dtype=np.int64), self._quotas)
+        env_ids = np.repeat(np.arange(len(self._quotas), dtype=np.int64), self._quotas)
         return Evaluation(np.array(returns, dtype=np.float64), np.array(lengths, dtype=np.int64), env_ids, self.lost)
 
 
-def _to_reset(env: Quota, dones: BoolArray) -> BoolArray:
+def _to_reset(env: VecEnv, quota: Quota, dones: BoolArray) -> BoolArray:
     """Return which rows must be reset explicitly: none if they reset by themselves; none that may rest for good."""
     if env.metadata["autoreset_mode"] != AutoresetMode.DISABLED:
         return np.zeros_like(dones)
-    return dones & ~env.met if env.core.autoreset is Autoreset.EPISODIC else dones
+    return dones & ~quota.met if env.core.autoreset is Autoreset.EPISODIC else dones
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import re
 import time
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -138,6 +138,7 @@ class Monitor(VecEnvWrapper):
         self.rewards = rewards
         self.resume = resume
         self.stats_key = stats_key
+        self.count: Callable[..., BoolArray] | None = None  # of closed games, which to report; for evaluations
         self._agents = env.row_agents.tolist()
         self._columns = (*COLUMNS, "agent") if env.possible_agents else COLUMNS
         self._check()
@@ -258,6 +259,9 @@ class Monitor(VecEnvWrapper):
         self, step: StepResult, closed: BoolArray, lost: BoolArray, returns: FloatArray, lengths: IntArray
     ) -> None:
         """Report the games that ended, in infos and in the files."""
+        if self.count is not None:
+            closed = self.count(step.env_ids, closed & self._running[step.rows], lost, returns, lengths)
+            lost = np.zeros_like(lost)
         seconds = (time.perf_counter() - self._started[step.rows]).round(6)
         reported = closed & ~lost
         if np.count_nonzero(reported):

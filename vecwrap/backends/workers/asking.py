@@ -21,8 +21,8 @@ from gymnasium.error import NoAsyncCallError
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.messages import WorkerInit, by_value, encode_for_worker, named, refuse_malformed
 from vecwrap.backends.workers.options import WorkerOptions
+from vecwrap.env.books import Books
 from vecwrap.env.restarts import WorkerHealth
-from vecwrap.env.runner import Runner
 from vecwrap.errors import (
     ArgumentError,
     BackendError,
@@ -110,8 +110,8 @@ class AnyWorker(ABC):
 _Worker = TypeVar("_Worker", bound=AnyWorker)
 
 
-class Workers(Runner, Generic[_Worker]):
-    """A runner whose sub-environments live in workers, and are lost with them."""
+class Workers(ABC, Generic[_Worker]):
+    """What a runner has whose sub-environments live in workers, and are lost with them."""
 
     noun: ClassVar[str] = "worker"  # what a worker is called
     of_its_process: ClassVar[str] = "and its workers answer only that process"
@@ -121,6 +121,8 @@ class Workers(Runner, Generic[_Worker]):
     _owner_of: list[int]  # the number of the worker of each sub-environment
 
     options: WorkerOptions
+    books: Books
+    workers: int
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

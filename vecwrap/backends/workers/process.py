@@ -19,6 +19,7 @@ from vecwrap.backends.workers.messages import decode, encode
 from vecwrap.backends.workers.options import ProcessOptions, check_start_method
 from vecwrap.backends.workers.shared import ORDERED, Lane, SharedBlock, Spinner, allocate_shared
 from vecwrap.env.books import LOOK
+from vecwrap.env.runner import Runner
 from vecwrap.errors import BackendError, VecwrapError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.columns import Arena
@@ -32,7 +33,7 @@ from vecwrap.sources.sub_env import Factory, Takeover
 GLANCE = 0.02  # seconds between checks of pipes and deaths, while all answers arrive in shared memory
 
 
-class Processes(Workers[Link]):
+class Processes(Workers[Link], Runner):
     """Sub-environments in worker processes; each worker holds several."""
 
     Options: ClassVar[type[ProcessOptions]] = ProcessOptions
