@@ -4,10 +4,7 @@ import os
 import signal
 
 import numpy as np
-import pytest
 from gymnasium import spaces
-
-pytest.importorskip("pettingzoo", reason="not in the environment of the lower bounds")
 from pettingzoo import AECEnv, ParallelEnv
 
 
