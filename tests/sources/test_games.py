@@ -490,5 +490,5 @@ def test_on_ray_too():
     from tests.backends.ray_cluster import running, with_workers
 
     with running():
-        for name, mode in (("turns", "same_step"), ("party", "next_step")):
-            held_to_the_loop(with_workers(2), name, mode, partial_sends=True, steps=100)
+        for name, mode, games in (("turns", "same_step", 3), ("party", "next_step", 4)):
+            held_to_the_loop(with_workers(2), name, mode, games=games, partial_sends=True, steps=100)
