@@ -413,6 +413,15 @@ def test_random_legal_moves_of_64_tictactoes_end_every_game_and_add_up_to_nothin
         assert scores.any()
 
 
+def test_masks_among_the_observations_are_not_noted_again():
+    with DummyBackend(parts(tictactoe, 2), batch_size=4) as env:
+        env.reset(seed=1)
+        env.send([0] * 8)
+        *_, infos = env.recv()
+        assert "action_mask" in infos
+        assert env.face.told_masks == {}
+
+
 def test_debug_refuses_an_illegal_move_and_the_game_goes_on(backend):
     with backend(parts(tictactoe, 2), debug=True) as env:
         env.reset(seed=1)

@@ -16,7 +16,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
-from vecwrap.env.action_masks import METHOD, ActionMasks
+from vecwrap.env.action_masks import METHOD
 from vecwrap.env.vec_env import FiveTuple, VecEnv
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SubEnvError
 from vecwrap.rows import batch as batches
@@ -41,7 +41,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def __init__(self, env: VecEnv) -> None:
         self.vecwrap_env = env
         self._monitored = any(isinstance(wrapper, Monitor) and wrapper.stats_key == "episode" for wrapper in env.chain)
-        self._masks = ActionMasks(env)
+        self._masks = env.face.action_masks
         self._games = bool(env.possible_agents)
         self._latest: tuple[Any, Infos] = (None, {})  # observations and infos, which masks are found in
         # SB3's VecNormalize writes into the spaces of what it wraps.
@@ -214,7 +214,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         if attr_name == METHOD and self._masks_of(range(self.num_envs)) is not None:
             return True
         try:
-            return all(env.core.calls.now("has_attr", [(attr_name,)] * self.num_envs, range(self.num_envs)))
+            return all(env.core.calls.now("has_attr", [(attr_name,)] * self.num_envs, env.face.ids_of_call(None)))
         except ArgumentError:  # an engine whose sub-environments cannot be reached
             return attr_name in _OF_ALL
 
@@ -247,7 +247,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         env.face.refuse_pending("env_is_wrapped")
         names = (wrapper_class.__module__, wrapper_class.__qualname__)
         try:
-            return list(env.core.calls.now("is_wrapped", [names] * len(ids), ids)) if ids else []
+            return list(env.core.calls.now("is_wrapped", [names] * len(ids), env.face.ids_of_call(ids))) if ids else []
         except ArgumentError:  # an engine whose sub-environments cannot be reached
             return [False] * len(ids)
 

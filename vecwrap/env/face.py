@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,6 @@ class Face:
         self.books = books
         self.pending = pending
         self.line: Line | None = None
-        self.action_masks: ActionMasks | None = None  # with debug
         self.told_masks: dict[str, Any] = {}  # the latest action masks that infos had, as columns of n rows
         self.shown = Shown(books, pending.num_envs)
 
@@ -160,6 +160,11 @@ class Face:
 
     def _found(self) -> Any:
         return self._env()  # whoever calls has it
+
+    @cached_property
+    def action_masks(self) -> ActionMasks:
+        """What finds the masks of the environment."""
+        return ActionMasks(self._found())
 
     # -- what may be called when ---------------------------------------------------------------------------------------
 
@@ -268,8 +273,6 @@ class Face:
         if books.debug:  # checked in the caller's order
             ids = env_ids if order is None else env_ids[np.argsort(order)]
             refuse_outside(space, actions, ids, ~books.slots.waits[numbering.sources(ids)])
-            if self.action_masks is None:
-                self.action_masks = ActionMasks(self._found())
             self.action_masks.refuse_illegal(actions, ids)
         if order is not None:
             actions = batches.take(actions, order)
@@ -416,10 +419,10 @@ class Face:
         """Gymnasium's five-tuple of m rows; built only here."""
         self.shown.remember(step)
         infos = step.infos
-        if self.books.agents:
-            infos = self._of_games(step, infos)
         if MEMBER in infos:
             self._note_masks(step, infos)
+        if self.books.agents:
+            infos = self._of_games(step, infos)
         if infos and not OF_ENDS.isdisjoint(infos):
             infos = make_room(infos, "final_obs", "final_info")
         if step.final_obs is not None:
