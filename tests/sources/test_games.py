@@ -283,6 +283,90 @@ def test_calls_reach_each_game_once(backend):
         assert env.row_agents.tolist() == ["ann", "bob", "cyd", "dot"] * 2
 
 
+def test_what_each_row_is_told_of_its_game_is_its_own(backend):
+    with backend(parts(Turns, 4, 2)) as env:
+        env.reset(seed=1)
+        for answers in (env.get_attr("calls"), env.call("state"), env.call("tell")):
+            answers[0][:] = [7, 7]
+            assert [list(one) for one in answers[1:4]] == [list(answers[4])] * 3
+            assert list(answers[1]) != [7, 7]
+        assert set(map(tuple, env.get_attr("calls"))) == {()}
+
+
+def test_an_attribute_of_a_game_has_one_value(backend):
+    with backend(parts(Turns, 4, 2)) as env:
+        env.reset(seed=1)
+        env.set_attr("most", [3, 3, 3, 3, 5, 5, 5, 5])
+        env.set_attr("calls", [np.ones(2)] * 4 + [[np.ones(2)]] * 4)
+        assert env.get_attr("most") == (3,) * 4 + (5,) * 4
+        with pytest.raises(
+            ArgumentError,
+            match=r"set_attr\('most'\): expected one value for all agents of game 1 \(turns\), which has it once, "
+            "got 7 for bob and 8 for dot",
+        ):
+            env.set_attr("most", [6, 7, 8], indices=[0, 5, 7])
+        assert env.get_attr("most") == (3,) * 4 + (5,) * 4
+        env.set_attr("most", [9, 9], indices=[2, 0])
+        assert env.get_attr("most") == (9,) * 4 + (5,) * 4
+
+
+@pytest.mark.parametrize("name", ["dummy", "threads", "shmem", "subprocess"])
+def test_a_lost_game_keeps_what_was_set_by_any_of_its_rows(name):
+    with BACKENDS[name](parts(Turns, 4, 2), on_failure="restart", restart_backoff=0.0) as env:
+        env.reset(seed=1)
+        env.set_attr("most", 5, indices=[6])
+        env.set_attr("most", 4, indices=[5])
+        env.set_attr("bonus", -1.0, indices=[7])
+        env.step([4] * 8)
+        assert env.get_attr("most") == (12,) * 4 + (4,) * 4
+        assert env.get_attr("bonus") == (0.0,) * 4 + (-1.0,) * 4
+
+
+@pytest.mark.parametrize("loss", [-1.0, 99.0], ids=["raises", "dies"])
+@pytest.mark.parametrize("name", ["dummy", "threads", "shmem", "subprocess"])
+def test_nobody_is_in_a_lost_game_until_its_reset(name, loss):
+    if loss > 0 and name in ("dummy", "threads"):
+        pytest.skip("nothing is isolated there")
+    backend = BACKENDS[name](parts(Turns, 4, 2), autoreset="episodic", on_failure="restart", restart_backoff=0.0)
+    with backend as env:
+        env.reset(seed=1)
+        env.set_attr("bonus", loss, indices=range(4, 8))
+        env.step([4] * 8)
+        assert not env.alive[4:].any()
+        env.set_attr("bonus", 0.0)
+        for _ in range(30):
+            *_, infos = env.step([0] * 8)
+            assert (infos["alive"] == env.alive).all()
+            assert not env.alive[4:].any()
+            assert not env.to_move[4:].any()
+        assert not env.alive.any()
+        env.reset(options={"reset_mask": np.arange(8) > 3})
+        assert env.alive.tolist() == [False] * 4 + [True] * 4
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_absent_agents_have_no_infos_of_the_game_before(mode):
+    with DummyBackend(parts(Party, 4, 3), autoreset=mode) as env:
+        env.reset(seed=2)
+        absent = 0
+        for number in range(120):
+            over = ~env.alive.reshape(3, 4).any(axis=1)
+            if over.any() and mode in ("disabled", "episodic"):
+                _, infos = env.reset(options={"reset_mask": over.repeat(4)})
+                opened = over.repeat(4)
+            elif number % 10 == 9:
+                opened = np.ones(12, bool)
+                _, infos = env.reset()
+            else:
+                *_, infos = env.step([0] * 12)
+                opened = env.core.slots.first
+            gone = opened & ~env.alive
+            absent += gone.sum()
+            for i in np.flatnonzero(gone):
+                assert not {"time", "opened"} & row_of(infos, i).keys()
+        assert absent > 10
+
+
 class Lopsided(Party):
     def action_space(self, agent):
         return spaces.Discrete(5 + agent)
@@ -300,6 +384,22 @@ class Stingy(Party):
     def step(self, actions):
         observations, rewards, *rest = super().step(actions)
         return observations, {agent: rewards[agent] for agent in list(rewards)[1:]}, *rest
+
+
+class Leaves(Turns):
+    """Takes itself who is done out of ``agents``, all but the one whose turn it is."""
+
+    def step(self, action):
+        super().step(action)
+        self.agents = [agent for agent in self.agents if not self.is_done(agent) or agent == self.agent_selection]
+
+
+class Stops(Turns):
+    """Ends by having nobody in ``agents``."""
+
+    def step(self, action):
+        super().step(action)
+        self.agents = [] if self.time > 2 else self.agents
 
 
 class Growing(Turns):
@@ -335,6 +435,12 @@ class Vanishing(Party):
             Stingy,
             "0 in game 0, a party that raised PlanError in step.*: expected rewards of every agent that acts, got none",
         ),
+        (
+            Leaves,
+            r"game \d, a turns that raised PlanError in step.*: \w+ is no longer in agents, but last\(\) has not "
+            r"reported its end: expected the game to leave whoever is done in agents until step\(None\)",
+        ),
+        (Stops, r"game 0, a turns that raised .*: ann is no longer in agents, but last\(\) has not reported its end"),
         (Growing, "ann: expected the observation_space that it had when the vector was built"),
         (Stranger, r"expected an agent of possible_agents \(ann, bob, cyd, dot\), got 'eve'"),
         (Vanishing, r"\d is no longer in agents, though neither terminated nor truncated"),

@@ -111,7 +111,12 @@ class Game(Several):
 
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         self._over = True
-        self._begin(seed, options, lambda: self._slots.rest(self._at))
+        self._begin(seed, options, self._rest)
+
+    def _rest(self) -> None:
+        """Have nothing happen in all rows, before some are written."""
+        self._slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC and not self._beginning)
+        self._forget_infos()
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None, before_rows: Callable[[], None]) -> None:
         """Reset the environment, and open all rows."""
@@ -142,7 +147,8 @@ class Game(Several):
         env = self.env
         mover = env.agent_selection
         self._mover = self._seat(mover)
-        for agent in env.agents:
+        self._present = list(env.agents)
+        for agent in self._present:
             if agent != mover:
                 self._open(self._seat(agent), env.observe(agent), env.infos.get(agent, {}))
         observation, _, _, _, info = env.last()
@@ -177,9 +183,10 @@ class Game(Several):
         (action,) = slots.actions.get_all([row])
         env.step(action)
         self._moves += 1
-        slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
-        self._forget_infos()
+        self._rest()
         slots.acted[row] = True
+        if env.agents != self._present:
+            self._refuse_vanished()
         while env.agents:
             agent = env.agent_selection
             seat = self._seat(agent)
@@ -200,7 +207,18 @@ class Game(Several):
                 raise PlanError(
                     f"{agent} is done but stays in agents: expected step(None) to take it out, as _was_dead_step does"
                 )
+            self._refuse_vanished()
         self._end()
+
+    def _refuse_vanished(self) -> None:
+        """Refuse a game in turns that takes agents out itself: nobody would see how they ended."""
+        before, self._present = self._present, list(self.env.agents)
+        for agent in before:
+            if agent not in self._present and not self._slots.gone[self._first_row + self._seat(agent)]:
+                raise PlanError(
+                    f"{agent} is no longer in agents, but last() has not reported its end: expected the game to leave "
+                    "whoever is done in agents until step(None) takes it out"
+                )
 
     def _step_all(self) -> None:
         """One step of all agents that are in the game."""
@@ -216,8 +234,7 @@ class Game(Several):
         if changed or any(map(terminations.get, agents)) or any(map(truncations.get, agents)):
             changed, self._in_stride = True, False
         if not self._in_stride:
-            slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
-            self._forget_infos()
+            self._rest()
             own = list(rows)
             slots.acted[own] = slots.live[own] = True
             slots.waits[own] = False
@@ -307,8 +324,8 @@ class Game(Several):
             self._reset(None, None)
             return
         assert self.mode is Autoreset.EPISODIC, "the books refuse to step an ended game"
-        self._slots.rest(self._at, keep_dones=True)
-        self._forget_infos()
+        self._rest()
+        self._slots.gone[self._at] = True  # one that was made anew does not know it
 
     # -- parts of rows -------------------------------------------------------------------------------------------------
 
@@ -383,7 +400,8 @@ class Game(Several):
 
     def ask(self, method: str, rows: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
         """Ask the game itself, once; each of the rows gets the answer."""
-        return [getattr(self, f"_{method}")(*arguments[0])] * len(rows)
+        answer = getattr(self, f"_{method}")(*arguments[0])
+        return [answer, *(yours(answer) for _ in rows[1:])]
 
     def refuse_method(self, method: str) -> None:
         """Raise ArgumentError: games do not have this."""
