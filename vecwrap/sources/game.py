@@ -214,7 +214,8 @@ class Game(Several):
         """Refuse a game in turns that takes agents out itself: nobody would see how they ended."""
         before, self._present = self._present, list(self.env.agents)
         for agent in before:
-            if agent not in self._present and not self._slots.gone[self._first_row + self._seat(agent)]:
+            seat = self._seat_of.get(agent)
+            if agent not in self._present and seat is not None and not self._slots.gone[self._first_row + seat]:
                 raise PlanError(
                     f"{agent} is no longer in agents, but last() has not reported its end: expected the game to leave "
                     "whoever is done in agents until step(None) takes it out"

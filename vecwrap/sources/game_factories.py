@@ -47,9 +47,10 @@ class LookAtGame:
 
 
 class SeenGame(gymnasium.Env[Any, Any]):
-    """The agents and spaces of a game; it cannot be stepped."""
+    """The agents, spaces and attributes of a game; it cannot be stepped."""
 
     def __init__(self, game: Any) -> None:
+        self._game = game
         try:
             if not is_game(type(game)):
                 raise PlanError(
@@ -62,3 +63,8 @@ class SeenGame(gymnasium.Env[Any, Any]):
             self.render_mode = getattr(game, "render_mode", None)
         finally:
             game.close() if hasattr(game, "close") else None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_game":
+            raise AttributeError(name)
+        return getattr(self._game, name)
