@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Sequence
 from copy import deepcopy
-from operator import attrgetter
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -242,9 +240,15 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         if wrapper_class is Sb3Monitor and self._monitored:
             return [True] * len(ids)
         env.face.refuse_pending("env_is_wrapped")
+        if not ids:
+            return []
+        rows = env.face.ids_of_call(ids)
+        for engine in env.core.runner.engines():
+            if isinstance(engine, _FiveTuples):  # it is asked for the class itself
+                return list(engine.venv.env_is_wrapped(wrapper_class, rows))
         names = (wrapper_class.__module__, wrapper_class.__qualname__)
         try:
-            return list(env.core.calls.now("is_wrapped", [names] * len(ids), env.face.ids_of_call(ids))) if ids else []
+            return list(env.core.calls.now("is_wrapped", [names] * len(ids), rows))
         except ArgumentError:  # an engine whose sub-environments cannot be reached
             return [False] * len(ids)
 
@@ -514,7 +518,6 @@ def _names(statistics: dict[Any, Any]) -> str:
 class Sb3Engine(Engine):
     """An SB3 ``VecEnv``; closing this closes it."""
 
-    methods: ClassVar[tuple[str, ...]] = (*Engine.methods, "is_wrapped")
     why_no_masked_resets: ClassVar[str] = (
         "a Stable-Baselines3 VecEnv resets all its sub-environments together; the backends of vecwrap.build (dummy, "
         "subprocess, shmem) can reset some"
@@ -549,11 +552,6 @@ class Sb3Engine(Engine):
             values = self.venv.get_attr(name, ids)
         elif method == "has_attr":
             values = [self.venv.has_attr(name)] * len(ids)
-        elif method == "is_wrapped":
-            module, qualname = arguments[0]
-            if "<locals>" in qualname:
-                raise ArgumentError(f"env_is_wrapped: expected a class that its name leads to, got {qualname}")
-            values = self.venv.env_is_wrapped(attrgetter(qualname)(sys.modules[module]), ids)
         elif name == "render" and self.vector_env.render_mode == "rgb_array":
             images = self.venv.get_images()
             values = [images[i] for i in ids]

@@ -69,8 +69,8 @@ _NO_STEPS = "wrappers are tried on a probe, which is never stepped"
 def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any], agents: tuple[str, ...] = ()) -> Backend:
     """Return a backend of n sub-environments for which one, or an engine, answers; with ``agents``, of n games."""
     k = len(agents)
-    of_game = [PartFactory(_made_already, row, k, of_game=True) for row in range(k)]
-    return Backend(OneForAll(one, agents), (of_game or [_made_already]) * num_envs, **settings)
+    each: list[Factory] = [PartFactory(_made_already, row, k, of_game=True) for row in range(k)] or [_made_already]
+    return Backend(OneForAll(one, agents), each * num_envs, **settings)
 
 
 def _made_already() -> gymnasium.Env[Any, Any]:
