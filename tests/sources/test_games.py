@@ -283,6 +283,79 @@ def test_calls_reach_each_game_once(backend):
         assert env.row_agents.tolist() == ["ann", "bob", "cyd", "dot"] * 2
 
 
+OF_THE_MODULE = spaces.Discrete(1000)
+
+
+class Draws(Party):
+    """Pays what it draws from an agent's space of actions, which all games share."""
+
+    def action_space(self, agent):
+        return OF_THE_MODULE
+
+    def draw(self, agent):
+        return self.action_space(agent).sample()
+
+    def step(self, actions):
+        observations, rewards, *rest = super().step(actions)
+        return observations, {agent: reward + self.draw(agent) for agent, reward in rewards.items()}, *rest
+
+
+class DrawsOfItsClass(Draws):
+    action_spaces = {agent: spaces.Discrete(1000) for agent in range(4)}
+
+    def action_space(self, agent):
+        return self.action_spaces[agent]
+
+    def draw(self, agent):
+        return self.action_spaces[agent].sample()
+
+
+class DrawsUnderOtherNames(Draws):
+    def __init__(self):
+        super().__init__()
+        self.drawn = [OF_THE_MODULE]
+        self.last = OF_THE_MODULE
+
+    def draw(self, agent):
+        return self.drawn[0].sample() + self.last.sample()
+
+
+class DrawsInTurns(Turns):
+    def action_space(self, agent):
+        return OF_THE_MODULE
+
+    def step(self, action):
+        self.last_action = self.action_space("ann").sample()
+        super().step(action if action is None else self.last_action)
+
+
+def drawn_in_turns():
+    from pettingzoo.utils.wrappers import BaseWrapper
+
+    return BaseWrapper(DrawsInTurns())
+
+
+def drawn_at_once():
+    from pettingzoo.utils.wrappers import BaseParallelWrapper
+
+    return BaseParallelWrapper(Draws())
+
+
+@pytest.mark.parametrize("make", [Draws, DrawsOfItsClass, DrawsUnderOtherNames, drawn_in_turns, drawn_at_once])
+def test_what_a_game_draws_from_its_spaces_depends_on_no_other(make):
+    def played(backend, games, start_index=0):
+        with backend(parts(make, 4, games), start_index=start_index, autoreset="next_step") as env:
+            env.reset(seed=3)
+            return [env.step([0] * 4 * games)[:2] for _ in range(30)]
+
+    expected = played(DummyBackend, 3)
+    assert np.ptp([rewards for _, rewards in expected]) > 2
+    for game in range(3):
+        alone = played(DummyBackend, 1, game)
+        assert_same([rewards[4 * game : 4 * game + 4] for _, rewards in expected], [rewards for _, rewards in alone])
+    assert_same(expected, played(partial(SubprocessBackend, workers=2), 3))
+
+
 def test_what_each_row_is_told_of_its_game_is_its_own(backend):
     with backend(parts(Turns, 4, 2)) as env:
         env.reset(seed=1)
@@ -320,6 +393,23 @@ def test_a_lost_game_keeps_what_was_set_by_any_of_its_rows(name):
         env.step([4] * 8)
         assert env.get_attr("most") == (12,) * 4 + (4,) * 4
         assert env.get_attr("bonus") == (0.0,) * 4 + (-1.0,) * 4
+
+
+def test_a_game_that_comes_back_with_other_spaces_is_refused():
+    made = []
+
+    def make():
+        made.append(Party())
+        if len(made) > 2:
+            made[-1].spaces = made[-1].spaces[0], spaces.Discrete(6)
+        return made[-1]
+
+    options = {"on_failure": "restart", "restart_backoff": 0.0, "max_restarts": 2}
+    with DummyBackend(parts(make, 4, 2), **options) as env:
+        env.reset(seed=1)
+        env.set_attr("bonus", -1.0, indices=[4])
+        with pytest.raises(SubEnvError, match="in make: 0: expected the action_space that it had .*, got Discrete.6"):
+            env.step([4] * 8)
 
 
 @pytest.mark.parametrize("loss", [-1.0, 99.0], ids=["raises", "dies"])

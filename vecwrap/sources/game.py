@@ -19,8 +19,9 @@ from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, is_game, joint_space, same_space, space_text
+from vecwrap.sources.description import Description, chain_of_game, is_game, joint_space, same_space, space_text
 from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.own_spaces import own_spaces_of_game
 from vecwrap.sources.raw_rewards import float_reward
 from vecwrap.sources.several import Several
 from vecwrap.sources.sub_env import NUMBERS, Takeover, frame_of, yours
@@ -48,6 +49,7 @@ class Game(Several):
         self.is_parallel = is_parallel(env)
         self.agents = agents_of(env)
         self.num_rows = len(self.agents)
+        own_spaces_of_game(env, self.agents)
         self.name = name_of(env)
         self.observation_space, self.action_space = spaces_of(env, self.agents)
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
@@ -420,19 +422,15 @@ class Game(Several):
         return getattr(self.env if hasattr(self.env, name) else self.env.unwrapped, name)
 
     def _set_attr(self, name: str, value: Any) -> None:
-        holder = self.env
-        while not name.startswith("_") and name not in vars(holder) and "env" in vars(holder):
-            holder = holder.env
-        setattr(holder if name in vars(holder) else self.env.unwrapped, name, own_copy(value))
+        chain = chain_of_game(self.env)[: 1 if name.startswith("_") else None]
+        holder = next((one for one in chain if name in vars(one)), self.env.unwrapped)
+        setattr(holder, name, own_copy(value))
 
     def _has_attr(self, name: str) -> bool:
         return hasattr(self.env, name) or hasattr(self.env.unwrapped, name)
 
     def _is_wrapped(self, module: str, qualname: str) -> bool:
-        holders = [self.env]
-        while "env" in vars(holders[-1]):
-            holders.append(holders[-1].env)
-        kinds = (kind for holder in holders for kind in type(holder).__mro__)
+        kinds = (kind for holder in chain_of_game(self.env) for kind in type(holder).__mro__)
         return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
 
     def _game_state(self) -> Any:
@@ -479,11 +477,14 @@ class Game(Several):
             env = self._make()
             if agents_of(env) != self.agents:
                 raise PlanError(f"{self.name}: expected the agents {self.agents} again, got {agents_of(env)}")
+            own_spaces_of_game(env, self.agents)
+            self.env = env
+            self._refuse_changed()
         except BaseException as error:
             self._not_made = error
             raise
         self._not_made = None
-        self.env, self._over, self._beginning, self._episode, self._moves = env, True, False, 0, 0
+        self._over, self._beginning, self._episode, self._moves = True, False, 0, 0
         self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
 
     def take_over(self, row: int, takeover: Takeover) -> None:
