@@ -355,7 +355,7 @@ class Ray(Workers[ActorLink], Runner):
         actors, cluster = self._workers, self._cluster
         if cluster.is_there():
             if not terminate:
-                asked = [actor.handle.close.remote() for actor in actors if actor.is_up()]
+                asked = [actor.handle.close.remote(timeout) for actor in actors if actor.is_up()]
                 if asked:
                     cluster.ray.wait(asked, num_returns=len(asked), timeout=min(timeout, 1e6))
             for actor in actors:

@@ -201,14 +201,16 @@ class Worker:
                 sub_env.frames = frames
         else:
             assert kind == "close", kind
+            self.close(*content)
             return False
         return True
 
-    def close(self) -> None:
-        """Close them all, whatever they say."""
-        for sub_env in self._sub_envs:
+    def close(self, timeout: float = 5.0) -> None:
+        """Close them all, whatever they say; engines get so many seconds."""
+        sub_envs, self._sub_envs = self._sub_envs, []
+        for sub_env in sub_envs:
             try:
-                sub_env.close()
+                sub_env.close(timeout) if isinstance(sub_env, Part) else sub_env.close()
             except BaseException:
                 traceback.print_exc()
 
