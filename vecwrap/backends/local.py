@@ -244,13 +244,12 @@ class LocalRows:
                 return
 
     def _few(self, job: _Job) -> int:
-        """How many of a job's next rows are run at once: one, or all up to the last of the same source."""
-        left = job.env_ids[job.begun :]
-        first = self._sub_envs[left[0]]
-        if not isinstance(first, Part):
-            return 1
-        same = [isinstance(part := self._sub_envs[i], Part) and part.source is first.source for i in left]
-        return len(left) - same[::-1].index(True)
+        """How many of a job's next rows are run at once: one, or all of the same source."""
+        sub_envs, env_ids, end = self._sub_envs, job.env_ids, job.begun + 1
+        source = getattr(sub_envs[env_ids[job.begun]], "source", None)
+        while source is not None and end < len(env_ids) and getattr(sub_envs[env_ids[end]], "source", None) is source:
+            end += 1
+        return end - job.begun
 
     def _set_frames(self, frames: Mapping[int, Frames]) -> None:
         for i, sub_env in self._sub_envs.items():

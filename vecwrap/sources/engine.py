@@ -69,7 +69,6 @@ class Engine(Several):
         known = isinstance(vector_env, (SyncVectorEnv, AsyncVectorEnv))
         self._masked_resets = known if masked_resets is None else masked_resets
         self._lent = lent
-        self.debug = False  # whether observations are checked against the space
         super().__init__()
         self._seed_of: list[int | None] = [None] * self.num_rows
         self._over: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
