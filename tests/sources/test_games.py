@@ -1,5 +1,6 @@
 """Games of several agents: what their rows give is what a loop over the raw game gives, bit for bit."""
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -580,10 +581,17 @@ def test_who_is_done_but_stays_in_agents_has_left():
             expected, got = twin.step([1] * 12), env.step([1] * 12)
 
 
+def one_for_all(games):
+    return games[0]
+
+
 def test_a_factory_that_gives_one_game_for_all_is_refused():
-    game = Turns()
-    with pytest.raises(SubEnvError, match="expected a new game from each call, got the same for two"):
-        DummyBackend(parts(lambda: game, 4, 2))
+    games = [Turns(), Turns()]
+    made = itertools.cycle(games)
+    with pytest.raises(ArgumentError, match="expected a new game from each call, got the same for games 0 and 2"):
+        DummyBackend(parts(lambda: next(made), 4, 3))
+    with pytest.raises(SubEnvError, match="expected a new game from each call, got the same for games 0 and 1"):
+        SubprocessBackend(parts(partial(one_for_all, games), 4, 2), workers=1)
 
 
 def test_random_legal_moves_of_64_tictactoes_end_every_game_and_add_up_to_nothing():

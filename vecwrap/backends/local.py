@@ -17,8 +17,8 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.parts import Part, Source, announce, make_source
-from vecwrap.sources.sub_env import Factory, SubEnv, Takeover, refuse_one_for_several
+from vecwrap.sources.parts import Part, Source, announce, make_source, refuse_one_for_several
+from vecwrap.sources.sub_env import Factory, SubEnv, Takeover
 
 
 @dataclass(slots=True)

@@ -482,7 +482,7 @@ def _is_alike(one: Any, other: Any) -> bool:
     """Whether two columns are arrays whose rows have the same form."""
     if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
         return False
-    return one.dtype == other.dtype and one.shape[1:] == other.shape[1:]
+    return bool(one.dtype == other.dtype and one.shape[1:] == other.shape[1:])
 
 
 def with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:

@@ -46,6 +46,7 @@ class Game(Several):
         self._make = make
         self.number = number
         self.mode = mode
+        refuse_other(env)
         self.is_parallel = is_parallel(env)
         self.agents = agents_of(env)
         self.num_rows = len(self.agents)
@@ -68,6 +69,11 @@ class Game(Several):
         self._left: list[tuple[int, dict[str, Any]]] = []  # rows whose agents left in this step, and their infos
         self._frames = [Frames.NONE] * self.num_rows
         self._any_frames = False
+
+    @property
+    def unwrapped(self) -> Any:
+        """What it steps, without wrappers."""
+        return self.env.unwrapped
 
     def describe(self) -> Description:
         """What a backend must know of it."""
@@ -96,10 +102,6 @@ class Game(Several):
         """Begin a game; all of its rows are reset at once, with one seed."""
         assert len(rows) == self.num_rows, "the books refuse parts of a game"
         self._reset(seeds[0], own_copy(options))
-
-    def step_whole(self) -> None:
-        """Step all rows, none of which takes part by itself."""
-        self.step()
 
     def step(self) -> None:
         """Let the agent whose turn it is move, or all that are in the game; then write all rows."""
@@ -499,10 +501,14 @@ class Game(Several):
             slots.observations.put(at, observation)
 
 
-def is_parallel(env: Any) -> bool:
-    """Whether all agents of a game move at once; PlanError if it is no game."""
+def refuse_other(env: Any) -> None:
+    """Raise PlanError for what is not a game."""
     if not is_game(type(env)):
         raise PlanError(f"expected PettingZoo's AECEnv or ParallelEnv from the factory, got {type(env).__name__}")
+
+
+def is_parallel(env: Any) -> bool:
+    """Whether all agents of a game move at once."""
     return next(kind.__name__ for kind in type(env).__mro__ if kind.__name__ in ("AECEnv", "ParallelEnv")) != "AECEnv"
 
 

@@ -124,10 +124,6 @@ def make_source(index: int, factory: Factory, mode: Autoreset, before: Source | 
     try:
         source: Several
         if factory.of_game:
-            if isinstance(before, Part) and isinstance(before.source, Game) and before.source.env is made:
-                raise ArgumentError(
-                    "env: expected a new game from each call, got the same for two; make it within the callable"
-                )
             source = Game(made, index // factory.num_rows, mode, factory.make)
         else:
             source = made if isinstance(made, Engine) else Engine(made)
@@ -142,6 +138,24 @@ def make_source(index: int, factory: Factory, mode: Autoreset, before: Source | 
             made.vector_env.close() if isinstance(made, Engine) else made.close()
         raise
     return Part(index, source, 0)
+
+
+def refuse_one_for_several(sources: Sequence[Source]) -> None:
+    """Refuse a factory that returns what another sub-environment, engine or game already has."""
+    seen: dict[int, int] = {}
+    for source in sources:
+        kind, number, made = "environment", source.index, None
+        if not isinstance(source, Part):
+            made = source.env.unwrapped
+        elif source.row == 0:
+            kind, number = source.source.kind, source.index // source.source.num_rows
+            made = source.source.unwrapped
+        if made is not None and (other := seen.setdefault(id(made), number)) != number:
+            raise ArgumentError(
+                f"env: expected a new {kind} from each call, got the same for "
+                f"{'sub-environment' if kind == 'environment' else kind}s {other} and {number}; make it within the "
+                "callable"
+            )
 
 
 def of_engines(factories: Sequence[Factory]) -> bool:

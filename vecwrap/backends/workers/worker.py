@@ -28,8 +28,8 @@ from vecwrap.rows.columns import Arena
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, same_space
 from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.parts import Part, Source, announce, make_source, together
-from vecwrap.sources.sub_env import Takeover, refuse_one_for_several
+from vecwrap.sources.parts import Part, Source, announce, make_source, refuse_one_for_several, together
+from vecwrap.sources.sub_env import Takeover
 
 _T = TypeVar("_T")
 
