@@ -11,6 +11,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import vecwrap
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
+from vecwrap.backends.dummy import Dummy
+from vecwrap.backends.local import LocalRows
+from vecwrap.env.backend import Backend
 from vecwrap.errors import ArgumentError, BackendError, PlanError, SubEnvError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
@@ -319,6 +322,20 @@ def test_engines_are_closed_as_whoever_closes_them_says(name, terminate, number,
     env.reset(seed=1)
     env.close(timeout=31.0, terminate=terminate)
     assert (tmp_path / "closed").read_text() == f"{{'timeout': 31.0, 'terminate': {terminate}}}\n" * number
+
+
+class Scattered(Dummy):
+    """A runner with a place for each row."""
+
+    def start(self, factories):
+        for i, factory in enumerate(factories):
+            LocalRows([i], [factory], self.books.interrupts).make(self.books.autoreset, debug=False)
+
+
+def test_a_runner_that_splits_an_engine_is_told_what_stays_together():
+    said = "PlanError in make: expected row 1 of 3 in one place with row 0, .* vecwrap.sources.parts.together says"
+    with pytest.raises(SubEnvError, match=said):
+        Backend(Scattered(), parts(partial(CartPoleVectorEnv, K)), autoreset="next_step")
 
 
 @pytest.mark.parametrize("settings", [{}, {"autoreset": "next_step"}])

@@ -118,7 +118,11 @@ def make_source(index: int, factory: Factory, mode: Autoreset, before: Source | 
     if not isinstance(factory, PartFactory):
         return SubEnv(index, factory, mode, debug=debug)
     if factory.row:
-        assert isinstance(before, Part)
+        if not (isinstance(before, Part) and before.row == factory.row - 1):
+            raise PlanError(
+                f"expected row {factory.row} of {factory.num_rows} in one place with row {factory.row - 1}, with which "
+                "it is stepped; a runner shares out so many rows at a time as vecwrap.sources.parts.together says"
+            )
         return Part(index, before.source, factory.row)
     made = factory.make()
     try:
