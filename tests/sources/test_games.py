@@ -413,6 +413,37 @@ def test_a_game_that_comes_back_with_other_spaces_is_refused():
             env.step([4] * 8)
 
 
+class Picky(Turns):
+    """Takes a level once."""
+
+    taken = 0
+
+    @property
+    def level(self):
+        return 0
+
+    @level.setter
+    def level(self, value):
+        type(self).taken += 1
+        if type(self).taken == 2:
+            raise RuntimeError("no more levels")
+
+
+def test_a_game_that_does_not_take_over_what_was_set_is_lost_with_all_of_its_rows():
+    Picky.taken = 0
+    options = {"on_failure": "restart", "restart_backoff": 0.0, "max_restarts": 1, "autoreset": "next_step"}
+    with DummyBackend(parts(Picky, 4, 2), **options) as env:
+        env.reset(seed=1)
+        env.set_attr("level", 1, indices=[5])
+        env.set_attr("bonus", -1.0, indices=[4])
+        with pytest.raises(SubEnvError, match="no more levels") as told:
+            env.step([4] * 8)
+            env.step([0] * 8)
+        assert {error.index for error in told.value.failures} == {4, 5, 6, 7}
+        env.reset(options={"reset_mask": np.arange(8) > 3})
+        env.step([0] * 8)
+
+
 @pytest.mark.parametrize("loss", [-1.0, 99.0], ids=["raises", "dies"])
 @pytest.mark.parametrize("name", ["dummy", "threads", "shmem", "subprocess"])
 def test_nobody_is_in_a_lost_game_until_its_reset(name, loss):

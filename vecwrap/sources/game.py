@@ -493,8 +493,12 @@ class Game(Several):
         """Go on in place of a game that was lost; each of its rows takes over its own part."""
         if row == 0:
             self._seed_of_takeover = takeover.seed
-            for name, value in takeover.attributes.items():
-                self._set_attr(name, value)
+            try:
+                for name, value in takeover.attributes.items():
+                    self._set_attr(name, value)
+            except BaseException as error:
+                self._not_made = error  # nor do the other rows take over
+                raise
         slots, at = self._slots, self._first_row + row
         if takeover.resting is not None and not slots.shared:
             observation, slots.terminations[at], slots.truncations[at] = takeover.resting
