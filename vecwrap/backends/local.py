@@ -134,8 +134,9 @@ class LocalRows:
         if self._of_several:
             return self._run_whole(self._leave(0, actions))
         own, came, k = self._slots.own_actions(actions), self._interrupts.came, 0
+        sub_envs: dict[int, Any] = self._sub_envs
         try:
-            for k, sub_env in enumerate(self._sub_envs.values()):  # how far it got
+            for k, sub_env in enumerate(sub_envs.values()):  # how far it got
                 if came():
                     break
                 sub_env.step(own[k])
@@ -178,6 +179,7 @@ class LocalRows:
 
     def shuffle(self, order: np.random.Generator) -> None:
         """Put the requests into a random order, row by row."""
+        assert not self._of_several, "rows of engines and games come together"
         rows = [job.row(k) for job in self._jobs for k in range(job.begun, len(job.env_ids))]
         self._jobs = deque(rows[k] for k in order.permutation(len(rows)))
 
@@ -197,10 +199,11 @@ class LocalRows:
     def _run(self, job: _Job, one: bool) -> None:
         if job.frames is not self._frames_set:
             self._set_frames(job.frames)
-        if self._of_several and job.resets is None and len(job.env_ids) == len(self._env_ids):
+        if self._of_several and job.resets is None:
             self._step_sources(job, one)
             return
-        sub_envs, resets, first, interrupts = self._sub_envs, job.resets, job.begun, self._interrupts
+        sub_envs: dict[int, Any] = self._sub_envs
+        resets, first, interrupts = job.resets, job.begun, self._interrupts
         env_ids = job.env_ids[first : first + self._few(job)] if one else job.env_ids[first:]
         actions = self._slots.actions.get_all(env_ids) if resets is None else ()
         interrupts.hold()
@@ -224,7 +227,7 @@ class LocalRows:
                 job.done.append(i)
 
     def _step_sources(self, job: _Job, one: bool) -> None:
-        """Step all rows, source by source: an engine may have a thousand of them."""
+        """Step rows source by source, for they come together: an engine may have a thousand of them."""
         self._interrupts.hold()
         while job.begun < len(job.env_ids):
             if self._interrupts.came():

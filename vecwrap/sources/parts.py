@@ -1,7 +1,7 @@
 """What runners hold: a sub-environment for each row, or parts of sources of several rows, which are stepped together.
 
 A part stands where a ``SubEnv`` would. What rows of one source are asked together is done once, with the first of them,
-and the others report how it went; so no runner need know which kind it holds.
+and the others report how it went; steps are taken source by source, of all its rows.
 """
 
 from __future__ import annotations
@@ -68,10 +68,6 @@ class Part:
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         """Take part in the reset that was announced."""
         self.source.take_part(self.row)
-
-    def step(self, action: Any) -> None:
-        """Take part in a step of all its source's rows, which come in any order."""
-        self.source.take_part_in_step(self.row)
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Ask the row's own environment, or take part in the call that was announced."""

@@ -45,7 +45,6 @@ class Several(ABC):
     def __init__(self) -> None:
         self.debug = False
         self._announced: tuple[str, Sequence[int], Sequence[tuple[Any, ...]]] = "", (), ()
-        self._to_step = 0
 
     @property
     @abstractmethod
@@ -111,7 +110,6 @@ class Several(ABC):
         self._announced = method, rows, arguments
         self._told: dict[int, Any] | None = None  # what it gave, by row
         self._raised: BaseException | None = None
-        self._to_step = 0  # rows that have not yet taken part in a step
 
     @property
     def asked_of(self) -> int:
@@ -119,17 +117,9 @@ class Several(ABC):
         return len(self._announced[1])
 
     def step_whole(self) -> None:
-        """Step all rows, none of which takes part by itself."""
+        """Step all rows, as they always are."""
         self.announce("step", range(self.num_rows), ())
         self.step()
-
-    def take_part_in_step(self, row: int) -> None:
-        """Step all rows with the first that comes, and report it with the others."""
-        if not self._to_step:
-            self.announce("step", range(self.num_rows), ())
-            self._to_step = self.num_rows
-        self._to_step -= 1
-        self.take_part(row)
 
     def take_part(self, row: int) -> Any:
         """Do what was announced, unless it is done; return what it gave for this row, or raise what it raised.
@@ -148,9 +138,6 @@ class Several(ABC):
         return self._told.get(row)
 
     def _done(self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> dict[int, Any]:
-        if method == "step":
-            self.step()
-            return {}
         if method == "reset":
             self.reset_rows(rows, [seed for seed, _ in arguments], arguments[0][1])
             return {}
