@@ -83,6 +83,9 @@ class Turns(AECEnv):
     def state(self):
         return np.array([self.time, self.last_action], np.float32)
 
+    def tell(self):
+        return [self.time, self.last_action]
+
     def render(self):
         return np.full((4, 6, 3), self.time, np.uint8)
 

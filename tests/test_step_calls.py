@@ -7,6 +7,7 @@ and before each step one in which they fall asleep, so that nobody waits or look
 
 import sys
 import time
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -198,6 +199,74 @@ def test_a_worker_makes_no_more_calls_for_a_step_than_it_did():
     assert one[1] <= WORKER[1]
     assert further[0] <= FURTHER_ROW[0]
     assert further[1] <= FURTHER_ROW[1]
+
+
+class Little(gymnasium.vector.VectorEnv):
+    """An engine of two rows, which may have infos."""
+
+    num_envs = 2
+    single_observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
+    single_action_space = gymnasium.spaces.Discrete(2)
+    metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}
+
+    def __init__(self, infos):
+        self.infos = infos
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((2, 4), np.float32), {}
+
+    def step(self, actions):
+        no = np.zeros(2, np.bool_)
+        return np.zeros((2, 4), np.float32), np.zeros(2), no, no, self.infos
+
+
+class Masked(Still):
+    def reset(self, *, seed=None, options=None):
+        return self.OBSERVATION, {"action_mask": np.ones(2, np.int8)}
+
+    def step(self, action):
+        return self.OBSERVATION, 0.0, False, False, {"action_mask": np.ones(2, np.int8)}
+
+
+def calls_of(function, *arguments):
+    counter = Counter()
+    sys.setprofile(counter)
+    try:
+        function(*arguments)
+    finally:
+        sys.setprofile(None)
+    return sum(counter.calls)
+
+
+@pytest.mark.parametrize("infos", [{}, {"lives": np.ones(2)}], ids=["no infos", "infos"])
+@pytest.mark.parametrize("options", [{"backend": "dummy"}, SHMEM], ids=["dummy", "shmem"])
+def test_what_an_engine_costs_does_not_grow_with_the_number_of_others(options, infos):
+    def counts(engines):
+        settings = {"n": 2 * engines, "envs_per_engine": 2, "autoreset": "next_step", **options}
+        with vecwrap.build(partial(Little, infos), **settings) as env:
+            env.reset_async(seed=0)
+            reset = calls_of(env.reset_wait, 60.0)
+            actions, found = np.zeros(2 * engines, np.int64), []
+            for _ in range(STEPS):
+                env.send(actions[2:], range(2, 2 * engines))
+                time.sleep(PAUSE)
+                found.append(calls_of(env.recv, 60.0))
+            return reset, min(found)
+
+    for few, many in zip(counts(20), counts(80), strict=True):
+        assert many < 5 * few
+
+
+def test_masks_of_some_rows_are_noted_without_a_look_at_the_others():
+    def count(n):
+        with vecwrap.build(Masked, n=n, backend="dummy") as env:
+            env.reset(seed=0)
+            env.send([0], [1])
+            env.recv()
+            env.send([0], [0])
+            return calls_of(env.recv)
+
+    assert count(40) <= count(4) + 2
 
 
 if __name__ == "__main__":

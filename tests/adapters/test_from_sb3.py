@@ -123,6 +123,20 @@ def test_sb3s_monitor_is_seen_there_and_told_in_final_info():
     env.close()
 
 
+def test_a_class_within_a_function_is_found_around_sb3s_environments():
+    class Local(gymnasium.Wrapper):
+        pass
+
+    def make():
+        return Local(gymnasium.make("CartPole-v1"))
+
+    venv = vecwrap.to_sb3(vecwrap.from_sb3(DummyVecEnv([make, lambda: gymnasium.make("CartPole-v1")])))
+    assert venv.env_is_wrapped(Local) == [True, False]
+    assert venv.env_is_wrapped(Local, [1, 0]) == [False, True]
+    assert venv.env_is_wrapped(Local, []) == []
+    venv.close()
+
+
 def test_attributes_and_methods_reach_the_sub_environments():
     env = of_sb3(factories())
     env.reset(seed=0)

@@ -12,6 +12,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import vecwrap
 from tests.adapters.test_to_sb3 import BACKENDS, adapted, assert_same
 from tests.adapters.worlds import Mine, Named, short_cartpole
+from vecwrap.testing.pairs import Pairs
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 
@@ -72,6 +73,22 @@ def test_each_row_has_the_infos_that_its_environment_gave(backend, on_failure, w
             agrees(venv.reset_infos)
         assert all(("episode" in info) == ("monitor" in wrappers and number % 2 == 1) for info in infos)
     venv.close()
+
+
+@BACKENDS
+def test_the_infos_of_a_wrapper_with_rows_of_its_own_are_those_of_its_rows(backend):
+    """Row i of ``Pairs`` stands for the sub-environments 2i and 2i + 1, and is what 2i says."""
+    turns = [[{"who": j}, {"who": j, "odd": str(j)}, {"last": j}] for j in range(6)]
+    env = Pairs(vecwrap.build([partial(Named, turn) for turn in turns], backend=backend))
+    with vecwrap.build([partial(Named, turn) for turn in turns[::2]], backend="dummy") as twin:
+        venv, expected = vecwrap.to_sb3(env), vecwrap.to_sb3(twin)
+        venv.seed(5), expected.seed(5)
+        venv.reset(), expected.reset()
+        assert_same(venv.reset_infos, expected.reset_infos)
+        for _ in range(9):
+            assert_same(venv.step(np.zeros(3, int)), expected.step(np.zeros(3, int)))
+            assert_same(venv.reset_infos, expected.reset_infos)
+        venv.close()
 
 
 def test_what_cannot_be_copied_is_passed_on():

@@ -87,6 +87,14 @@ def test_there_are_as_many_actors_as_nodes_have_room_for(each, actors):
         RayOptions(num_cpus=each).refuse_no_room(actors, nodes)
 
 
+def test_no_game_is_split_between_actors():
+    nodes = [Node("10.0.0.1", {"CPU": 2.0})]
+    expected = [range(4), range(4, 6)]
+    assert share_out_over(6, None, None, nodes, 1.0, together=2) == expected
+    assert share_out_over(6, 2, None, nodes, 1.0, together=2) == expected
+    assert share_out_over(6, None, 4, nodes, 1.0, together=2) == expected
+
+
 # -- where actors go ---------------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,10 @@
 """Policies that need to know which actions are legal: they are given the masks, or it is an error."""
 
 import functools
+import gc
 import sys
 import types
+import weakref
 
 import gymnasium
 import numpy as np
@@ -11,6 +13,7 @@ from gymnasium import spaces
 
 import vecwrap
 from vecwrap.errors import ArgumentError
+from vecwrap.testing.pairs import Pairs
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 MODES = ["same_step", "next_step", "disabled", "episodic"]
@@ -272,3 +275,36 @@ def test_masks_are_a_method_of_every_environment_that_reports_them():
             masks = env.action_masks()
             assert masks.dtype == bool
             assert masks.sum(axis=1).tolist() == [1, 1]
+
+
+def test_debug_keeps_no_environment_alive():
+    gc.disable()
+    try:
+        env = vecwrap.build([Steps] * 2, backend="dummy", debug=True, seed=1)
+        env.reset()
+        with pytest.raises(ArgumentError, match="expected a legal action"):
+            env.step([4 - 1 - int(mask.argmax()) for mask in env.action_masks()])
+        gone = weakref.ref(env)
+        del env
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_the_method_is_looked_for_once():
+    with vecwrap.build([functools.partial(Steps, "method")] * 2, backend="dummy", seed=1) as env:
+        env.reset()
+        ask, asked = env.core.runner.ask, []
+        env.core.runner.ask = lambda method, *rest: (asked.append(method), ask(method, *rest))
+        for _ in range(3):
+            env.action_masks()
+        assert asked == ["has_attr", "call", "call", "call"]
+
+
+def test_only_the_sub_environments_that_rows_stand_for_need_the_method():
+    makes = [functools.partial(Steps, "method" if i % 2 == 0 else "") for i in range(6)]
+    with Pairs(vecwrap.build(makes, backend="dummy", seed=1)) as env:
+        env.reset()
+        assert env.action_masks().sum(axis=1).tolist() == [1, 1, 1]
+        assert [mask.argmax() for mask in env.action_masks()] == list(env.get_attr("legal"))
+        assert vecwrap.to_sb3(env).has_attr("action_masks")

@@ -67,6 +67,32 @@ def test_the_parallel_form_is_taken_where_there_are_both():
         assert env.get_attr("max_cycles") == (3, 3)
 
 
+class Knows(vecwrap.VecEnvWrapper):
+    """Looks at everything that is known of games before they are reset."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        k = len(env.possible_agents)
+        assert (k, env.core.books.agents) == (4, 4)
+        assert env.row_games.tolist() == [i // k for i in range(env.num_envs)]
+        assert env.row_agents.tolist() == [*env.possible_agents] * (env.num_envs // k)
+        assert env.alive.shape == env.to_move.shape == (env.num_envs,)
+        assert env.get_attr("most") == (5,) * env.num_envs
+        assert env.face.action_masks.has_method is False
+        self.request_frames([0])
+
+
+@pytest.mark.parametrize("backend", ["dummy", "subprocess"])
+def test_wrappers_are_tried_on_what_a_game_will_be(backend):
+    line = {"env": functools.partial(Turns, 5), "n": 2, "wrappers": [Knows, "monitor"], "backend": backend}
+    looked = plan(PipelineSpec.from_dict(line)).with_spaces()
+    assert [stage.refusal for stage in looked.stages] == [None] * 3
+    with vecwrap.build(line) as env:
+        assert env.find(Knows).num_envs == 8
+    with pytest.raises(PlanError, match="batch_size: expected a multiple of 4, the agents of a game, got 6"):
+        plan(PipelineSpec.from_dict({**line, "batch_size": 6})).with_spaces()
+
+
 def test_a_plan_says_who_sits_where_and_makes_one_game_to_know_it():
     planned = plan(PipelineSpec.parse(f"{CONNECT} n=8 seed=4 backend=shmem backend.workers=2 | framestack:2 | monitor"))
     assert planned.agents is None

@@ -467,6 +467,25 @@ def test_more_workers_than_sub_environments_are_as_many() -> None:
     assert planned("PlanBlank-v0 n=2 backend.workers=5").backend_options == {"workers": 2}
 
 
+class Says(vecwrap.Declares, gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Describes itself, and may refuse."""
+
+    def __init__(self, env: Any, refuse: bool = False) -> None:
+        if refuse:
+            raise PlanError("says: no")
+        super().__init__(env)
+
+    def describe(self) -> str:
+        return "it is I"
+
+
+@pytest.mark.parametrize("make", [Blank, lambda: Says(Blank())], ids=["alone", "wrapped"])
+def test_only_the_wrapper_itself_is_described(make: Any) -> None:
+    says = PipelineSpec(make, 1, wrappers=[Says, functools.partial(Says, refuse=True)], backend="dummy")
+    found = plan(says).with_refusals()
+    assert [stage.words for stage in found.stages or () if stage is not None] == ["", "it is I", ""]
+
+
 def test_planning_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vecwrap.backends.workers.link.start_worker", None)
     monkeypatch.setattr(Blank, "__init__", None)

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import vecwrap
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
+from vecwrap.backends.dummy import Dummy
+from vecwrap.backends.local import LocalRows
+from vecwrap.env.backend import Backend
 from vecwrap.errors import ArgumentError, BackendError, PlanError, SubEnvError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
@@ -285,6 +288,54 @@ class Closes(CartPoleVectorEnv):
 
     def close(self, **kwargs):
         type(self).closed_ones += 1
+
+
+class Notes(AsyncVectorEnv):
+    """Writes how it is closed."""
+
+    def __init__(self, file):
+        super().__init__([partial(gymnasium.make, "CartPole-v1")] * K)
+        self.file = file
+
+    def close(self, **how):
+        with self.file.open("a") as file:
+            print(how, file=file)
+        super().close(**how)
+
+
+@pytest.mark.parametrize(
+    ("name", "terminate", "number"),
+    [
+        ("dummy", False, 2),
+        ("dummy", True, 2),
+        ("threads", False, 2),
+        ("threads", True, 2),
+        ("shmem", False, 2),
+        ("shmem, parent's share", False, 2),
+        ("shmem, parent's share", True, 1),  # a worker that is terminated closes nothing
+        ("subprocess", False, 2),
+    ],
+)
+def test_engines_are_closed_as_whoever_closes_them_says(name, terminate, number, tmp_path):
+    options = {} if name in ("dummy", "threads") else {"daemon": False}  # or they could have no children
+    env = BACKENDS[name](parts(partial(Notes, tmp_path / "closed")), autoreset="next_step", **options)
+    env.reset(seed=1)
+    env.close(timeout=31.0, terminate=terminate)
+    assert (tmp_path / "closed").read_text() == f"{{'timeout': 31.0, 'terminate': {terminate}}}\n" * number
+
+
+class Scattered(Dummy):
+    """A runner with a place for each row."""
+
+    def start(self, factories):
+        for i, factory in enumerate(factories):
+            LocalRows([i], [factory], self.books.interrupts).make(self.books.autoreset, debug=False)
+
+
+def test_a_runner_that_splits_an_engine_is_told_what_stays_together():
+    said = "PlanError in make: expected row 1 of 3 in one place with row 0, .* vecwrap.sources.parts.together says"
+    with pytest.raises(SubEnvError, match=said):
+        Backend(Scattered(), parts(partial(CartPoleVectorEnv, K)), autoreset="next_step")
 
 
 @pytest.mark.parametrize("settings", [{}, {"autoreset": "next_step"}])

@@ -1,5 +1,6 @@
 """Games of several agents: what their rows give is what a loop over the raw game gives, bit for bit."""
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -283,6 +284,211 @@ def test_calls_reach_each_game_once(backend):
         assert env.row_agents.tolist() == ["ann", "bob", "cyd", "dot"] * 2
 
 
+OF_THE_MODULE = spaces.Discrete(1000)
+
+
+class Draws(Party):
+    """Pays what it draws from an agent's space of actions, which all games share."""
+
+    def action_space(self, agent):
+        return OF_THE_MODULE
+
+    def draw(self, agent):
+        return self.action_space(agent).sample()
+
+    def step(self, actions):
+        observations, rewards, *rest = super().step(actions)
+        return observations, {agent: reward + self.draw(agent) for agent, reward in rewards.items()}, *rest
+
+
+class DrawsOfItsClass(Draws):
+    action_spaces = {agent: spaces.Discrete(1000) for agent in range(4)}
+
+    def action_space(self, agent):
+        return self.action_spaces[agent]
+
+    def draw(self, agent):
+        return self.action_spaces[agent].sample()
+
+
+class DrawsUnderOtherNames(Draws):
+    def __init__(self):
+        super().__init__()
+        self.drawn = [OF_THE_MODULE]
+        self.last = OF_THE_MODULE
+
+    def draw(self, agent):
+        return self.drawn[0].sample() + self.last.sample()
+
+
+class DrawsInTurns(Turns):
+    def action_space(self, agent):
+        return OF_THE_MODULE
+
+    def step(self, action):
+        self.last_action = self.action_space("ann").sample()
+        super().step(action if action is None else self.last_action)
+
+
+def drawn_in_turns():
+    from pettingzoo.utils.wrappers import BaseWrapper
+
+    return BaseWrapper(DrawsInTurns())
+
+
+def drawn_at_once():
+    from pettingzoo.utils.wrappers import BaseParallelWrapper
+
+    return BaseParallelWrapper(Draws())
+
+
+@pytest.mark.parametrize("make", [Draws, DrawsOfItsClass, DrawsUnderOtherNames, drawn_in_turns, drawn_at_once])
+def test_what_a_game_draws_from_its_spaces_depends_on_no_other(make):
+    def played(backend, games, start_index=0):
+        with backend(parts(make, 4, games), start_index=start_index, autoreset="next_step") as env:
+            env.reset(seed=3)
+            return [env.step([0] * 4 * games)[:2] for _ in range(30)]
+
+    expected = played(DummyBackend, 3)
+    assert np.ptp([rewards for _, rewards in expected]) > 2
+    for game in range(3):
+        alone = played(DummyBackend, 1, game)
+        assert_same([rewards[4 * game : 4 * game + 4] for _, rewards in expected], [rewards for _, rewards in alone])
+    assert_same(expected, played(partial(SubprocessBackend, workers=2), 3))
+
+
+def test_what_each_row_is_told_of_its_game_is_its_own(backend):
+    with backend(parts(Turns, 4, 2)) as env:
+        env.reset(seed=1)
+        for answers in (env.get_attr("calls"), env.call("state"), env.call("tell")):
+            answers[0][:] = [7, 7]
+            assert [list(one) for one in answers[1:4]] == [list(answers[4])] * 3
+            assert list(answers[1]) != [7, 7]
+        assert set(map(tuple, env.get_attr("calls"))) == {()}
+
+
+def test_an_attribute_of_a_game_has_one_value(backend):
+    with backend(parts(Turns, 4, 2)) as env:
+        env.reset(seed=1)
+        env.set_attr("most", [3, 3, 3, 3, 5, 5, 5, 5])
+        env.set_attr("calls", [np.ones(2)] * 4 + [[np.ones(2)]] * 4)
+        assert env.get_attr("most") == (3,) * 4 + (5,) * 4
+        with pytest.raises(
+            ArgumentError,
+            match=r"set_attr\('most'\): expected one value for all agents of game 1 \(turns\), which has it once, "
+            "got 7 for bob and 8 for dot",
+        ):
+            env.set_attr("most", [6, 7, 8], indices=[0, 5, 7])
+        assert env.get_attr("most") == (3,) * 4 + (5,) * 4
+        env.set_attr("most", [9, 9], indices=[2, 0])
+        assert env.get_attr("most") == (9,) * 4 + (5,) * 4
+
+
+@pytest.mark.parametrize("name", ["dummy", "threads", "shmem", "subprocess"])
+def test_a_lost_game_keeps_what_was_set_by_any_of_its_rows(name):
+    with BACKENDS[name](parts(Turns, 4, 2), on_failure="restart", restart_backoff=0.0) as env:
+        env.reset(seed=1)
+        env.set_attr("most", 5, indices=[6])
+        env.set_attr("most", 4, indices=[5])
+        env.set_attr("bonus", -1.0, indices=[7])
+        env.step([4] * 8)
+        assert env.get_attr("most") == (12,) * 4 + (4,) * 4
+        assert env.get_attr("bonus") == (0.0,) * 4 + (-1.0,) * 4
+
+
+def test_a_game_that_comes_back_with_other_spaces_is_refused():
+    made = []
+
+    def make():
+        made.append(Party())
+        if len(made) > 2:
+            made[-1].spaces = made[-1].spaces[0], spaces.Discrete(6)
+        return made[-1]
+
+    options = {"on_failure": "restart", "restart_backoff": 0.0, "max_restarts": 2}
+    with DummyBackend(parts(make, 4, 2), **options) as env:
+        env.reset(seed=1)
+        env.set_attr("bonus", -1.0, indices=[4])
+        with pytest.raises(SubEnvError, match="in make: 0: expected the action_space that it had .*, got Discrete.6"):
+            env.step([4] * 8)
+
+
+class Picky(Turns):
+    """Takes a level once."""
+
+    taken = 0
+
+    @property
+    def level(self):
+        return 0
+
+    @level.setter
+    def level(self, value):
+        type(self).taken += 1
+        if type(self).taken == 2:
+            raise RuntimeError("no more levels")
+
+
+def test_a_game_that_does_not_take_over_what_was_set_is_lost_with_all_of_its_rows():
+    Picky.taken = 0
+    options = {"on_failure": "restart", "restart_backoff": 0.0, "max_restarts": 1, "autoreset": "next_step"}
+    with DummyBackend(parts(Picky, 4, 2), **options) as env:
+        env.reset(seed=1)
+        env.set_attr("level", 1, indices=[5])
+        env.set_attr("bonus", -1.0, indices=[4])
+        with pytest.raises(SubEnvError, match="no more levels") as told:
+            env.step([4] * 8)
+            env.step([0] * 8)
+        assert {error.index for error in told.value.failures} == {4, 5, 6, 7}
+        env.reset(options={"reset_mask": np.arange(8) > 3})
+        env.step([0] * 8)
+
+
+@pytest.mark.parametrize("loss", [-1.0, 99.0], ids=["raises", "dies"])
+@pytest.mark.parametrize("name", ["dummy", "threads", "shmem", "subprocess"])
+def test_nobody_is_in_a_lost_game_until_its_reset(name, loss):
+    if loss > 0 and name in ("dummy", "threads"):
+        pytest.skip("nothing is isolated there")
+    backend = BACKENDS[name](parts(Turns, 4, 2), autoreset="episodic", on_failure="restart", restart_backoff=0.0)
+    with backend as env:
+        env.reset(seed=1)
+        env.set_attr("bonus", loss, indices=range(4, 8))
+        env.step([4] * 8)
+        assert not env.alive[4:].any()
+        env.set_attr("bonus", 0.0)
+        for _ in range(30):
+            *_, infos = env.step([0] * 8)
+            assert (infos["alive"] == env.alive).all()
+            assert not env.alive[4:].any()
+            assert not env.to_move[4:].any()
+        assert not env.alive.any()
+        env.reset(options={"reset_mask": np.arange(8) > 3})
+        assert env.alive.tolist() == [False] * 4 + [True] * 4
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_absent_agents_have_no_infos_of_the_game_before(mode):
+    with DummyBackend(parts(Party, 4, 3), autoreset=mode) as env:
+        env.reset(seed=2)
+        absent = 0
+        for number in range(120):
+            over = ~env.alive.reshape(3, 4).any(axis=1)
+            if over.any() and mode in ("disabled", "episodic"):
+                _, infos = env.reset(options={"reset_mask": over.repeat(4)})
+                opened = over.repeat(4)
+            elif number % 10 == 9:
+                opened = np.ones(12, bool)
+                _, infos = env.reset()
+            else:
+                *_, infos = env.step([0] * 12)
+                opened = env.core.slots.first
+            gone = opened & ~env.alive
+            absent += gone.sum()
+            for i in np.flatnonzero(gone):
+                assert not {"time", "opened"} & row_of(infos, i).keys()
+        assert absent > 10
+
+
 class Lopsided(Party):
     def action_space(self, agent):
         return spaces.Discrete(5 + agent)
@@ -300,6 +506,22 @@ class Stingy(Party):
     def step(self, actions):
         observations, rewards, *rest = super().step(actions)
         return observations, {agent: rewards[agent] for agent in list(rewards)[1:]}, *rest
+
+
+class Leaves(Turns):
+    """Takes itself who is done out of ``agents``, all but the one whose turn it is."""
+
+    def step(self, action):
+        super().step(action)
+        self.agents = [agent for agent in self.agents if not self.is_done(agent) or agent == self.agent_selection]
+
+
+class Stops(Turns):
+    """Ends by having nobody in ``agents``."""
+
+    def step(self, action):
+        super().step(action)
+        self.agents = [] if self.time > 2 else self.agents
 
 
 class Growing(Turns):
@@ -335,6 +557,12 @@ class Vanishing(Party):
             Stingy,
             "0 in game 0, a party that raised PlanError in step.*: expected rewards of every agent that acts, got none",
         ),
+        (
+            Leaves,
+            r"game \d, a turns that raised PlanError in step.*: \w+ is no longer in agents, but last\(\) has not "
+            r"reported its end: expected the game to leave whoever is done in agents until step\(None\)",
+        ),
+        (Stops, r"game 0, a turns that raised .*: ann is no longer in agents, but last\(\) has not reported its end"),
         (Growing, "ann: expected the observation_space that it had when the vector was built"),
         (Stranger, r"expected an agent of possible_agents \(ann, bob, cyd, dot\), got 'eve'"),
         (Vanishing, r"\d is no longer in agents, though neither terminated nor truncated"),
@@ -384,10 +612,17 @@ def test_who_is_done_but_stays_in_agents_has_left():
             expected, got = twin.step([1] * 12), env.step([1] * 12)
 
 
+def one_for_all(games):
+    return games[0]
+
+
 def test_a_factory_that_gives_one_game_for_all_is_refused():
-    game = Turns()
-    with pytest.raises(SubEnvError, match="expected a new game from each call, got the same for two"):
-        DummyBackend(parts(lambda: game, 4, 2))
+    games = [Turns(), Turns()]
+    made = itertools.cycle(games)
+    with pytest.raises(ArgumentError, match="expected a new game from each call, got the same for games 0 and 2"):
+        DummyBackend(parts(lambda: next(made), 4, 3))
+    with pytest.raises(SubEnvError, match="expected a new game from each call, got the same for games 0 and 1"):
+        SubprocessBackend(parts(partial(one_for_all, games), 4, 2), workers=1)
 
 
 def test_random_legal_moves_of_64_tictactoes_end_every_game_and_add_up_to_nothing():
@@ -411,6 +646,15 @@ def test_random_legal_moves_of_64_tictactoes_end_every_game_and_add_up_to_nothin
         assert ends > 700
         np.testing.assert_array_equal(scores[::2], -scores[1::2])
         assert scores.any()
+
+
+def test_masks_among_the_observations_are_not_noted_again():
+    with DummyBackend(parts(tictactoe, 2), batch_size=4) as env:
+        env.reset(seed=1)
+        env.send([0] * 8)
+        *_, infos = env.recv()
+        assert "action_mask" in infos
+        assert env.face.told_masks == {}
 
 
 def test_debug_refuses_an_illegal_move_and_the_game_goes_on(backend):
@@ -490,5 +734,5 @@ def test_on_ray_too():
     from tests.backends.ray_cluster import running, with_workers
 
     with running():
-        for name, mode in (("turns", "same_step"), ("party", "next_step")):
-            held_to_the_loop(with_workers(2), name, mode, partial_sends=True, steps=100)
+        for name, mode, games in (("turns", "same_step", 3), ("party", "next_step", 4)):
+            held_to_the_loop(with_workers(2), name, mode, games=games, partial_sends=True, steps=100)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Sequence
 from copy import deepcopy
-from operator import attrgetter
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -16,7 +14,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
-from vecwrap.env.action_masks import METHOD, ActionMasks
+from vecwrap.env.action_masks import METHOD
 from vecwrap.env.vec_env import FiveTuple, VecEnv
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SubEnvError
 from vecwrap.rows import batch as batches
@@ -41,9 +39,10 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def __init__(self, env: VecEnv) -> None:
         self.vecwrap_env = env
         self._monitored = any(isinstance(wrapper, Monitor) and wrapper.stats_key == "episode" for wrapper in env.chain)
-        self._masks = ActionMasks(env)
+        self._masks = env.face.action_masks
         self._games = bool(env.possible_agents)
         self._latest: tuple[Any, Infos] = (None, {})  # observations and infos, which masks are found in
+        self.resting: tuple[BoolArray, Any] | None = None  # whose agents are not in their games, and what was shown
         # SB3's VecNormalize writes into the spaces of what it wraps.
         super().__init__(env.num_envs, deepcopy(env.single_observation_space), deepcopy(_action_space(env)))
         self.metadata = {key: value for key, value in env.metadata.items() if key != "autoreset_mode"}
@@ -61,12 +60,12 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         if any(one is not options for one in self._options if one or options):  # SB3 repeats one dict for all
             raise ArgumentError("set_options: expected one dict for all sub-environments, got several")
         self._bring_home()
-        number = self.num_envs // (len(self.vecwrap_env.possible_agents) or 1)  # of games, which have a seed each
+        number = self.num_envs // self.vecwrap_env.face.pending.together  # agents of a game have one seed
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds[:number]
         self.vecwrap_env.reset_async(seed=seeds, options=options or None)
         step, (observations, *_, infos) = self.vecwrap_env.face.wait("reset", "reset_wait", None)
-        self._latest = observations, infos
-        self.reset_infos = self._infos(step, np.zeros(self.num_envs, dtype=np.bool_))
+        self._note(step, observations, infos)
+        self.reset_infos = self._infos(step, np.zeros(self.num_envs, dtype=np.bool_), None)
         self._reset_seeds()
         self._reset_options()
         return self._own(observations)
@@ -92,34 +91,24 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def _as_sb3(self, step: StepResult, result: FiveTuple) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         observations, rewards, terminations, truncations, seen = result
-        before, _ = self._latest
-        self._latest = observations, seen
+        rested = self.resting
+        self._note(step, observations, seen)
         dones = terminations | truncations
-        if self._games and (breaks := step.first & ~dones).any():
-            return self._closed(step, result, breaks, before)
         if step.in_stride and not step.infos:
             infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in self._seeds]
         else:
-            infos = self._infos(step, dones)
+            if rested is not None:  # or SB3 would take the first observation of a game for what followed from the rest
+                dones |= step.first
+            infos = self._infos(step, dones, rested)
             for info, truncated in zip(infos, (truncations & ~terminations).tolist(), strict=True):
                 info["TimeLimit.truncated"] = truncated
         return self._own(observations), rewards.astype(np.float32), dones, infos
 
-    def _closed(
-        self, step: StepResult, result: FiveTuple, breaks: Array, before: Any
-    ) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        """The same where agents that had left come back, with a new game or before: their rests end here.
-
-        SB3 would take the first observation of the next game for what followed from the rest.
-        """
-        observations, rewards, terminations, truncations, _ = result
-        dones = terminations | truncations
-        infos = self._infos(step, dones)
-        for i, info in enumerate(infos):
-            info["TimeLimit.truncated"] = bool(truncations[i] and not terminations[i])
-            if breaks[i]:
-                info["terminal_observation"] = batches.row(before, i)
-        return self._own(observations), rewards.astype(np.float32), dones | breaks, infos
+    def _note(self, step: StepResult, observations: Any, infos: Infos) -> None:
+        """Keep what later calls and steps need."""
+        self._latest = observations, infos
+        rests = self._games and not step.alive.all()
+        self.resting = (~step.alive, batches.copy(step.observations)) if rests else None
 
     def close(self) -> None:
         """Close the environment."""
@@ -132,46 +121,52 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             with contextlib.suppress(SubEnvError):  # a reset follows
                 getattr(env, f"{env.face.pending.call}_wait")()
 
-    def _infos(self, step: StepResult, dones: Array) -> list[dict[str, Any]]:
+    def _infos(self, step: StepResult, dones: Array, rested: tuple[BoolArray, Any] | None) -> list[dict[str, Any]]:
         """One dict per row; for a row that ended, the step's own info, with the reset's info kept separately."""
         if not (step.infos or dones.any()):
             return [{} for _ in range(self.num_envs)]
         added = {name: step.infos[name] for key in step.added for name in (key, f"_{key}")}
         others = {key: value for key, value in step.infos.items() if key not in added}
-        before, finals_before = self.vecwrap_env.core.books.latest_infos
-        slots = self.vecwrap_env.core.slots
+        books, finals, last = self.vecwrap_env.core.books, step.final_infos or {}, step.terminal_observations
+        if rested is not None:
+            last = batches.where(*rested, last)
+        # A wrapper that numbers rows itself makes their infos itself.
+        as_given = self.vecwrap_env.face.numbering is books
+        before, finals_before = books.latest_infos if as_given else ({}, None)
         finals_before = finals_before or {}
-        if not (before or others or finals_before or step.final_infos):  # no environment tells anything, as CartPole
-            return self._infos_of_wrappers(step, added, dones)
-        changes, of_ends = _Changes(before, others), _Changes(finals_before, step.final_infos or {})
+        if not (before or others or finals_before or finals):  # no environment tells anything, as CartPole
+            return self._infos_of_wrappers(step, added, dones, last)
+        changes, of_ends = _Changes(before, others), _Changes(finals_before, finals)
         infos = []
         for i, done in enumerate(dones.tolist()):
-            own, own_final = slots.own_infos(i)
+            own, own_final = books.slots.own_infos(i) if as_given else ({}, {})
             info, of_step = changes.made_to(own, i), row_of(added, i)
             if done and step.first[i]:  # not so where an agent leaves a game that goes on
-                self.reset_infos[i], info = info, of_ends.made_to(own_final, i)
+                of_rest = rested is not None and rested[0][i]
+                self.reset_infos[i], info = info, {} if of_rest else of_ends.made_to(own_final, i)
                 if "restarted" in of_step:  # in both: why one episode ended and the next began
                     self.reset_infos[i]["restarted"] = of_step["restarted"]
             if done:
-                info["terminal_observation"] = batches.row(step.terminal_observations, i)
+                info["terminal_observation"] = batches.row(last, i)
             info.update(of_step)
             infos.append(info)
         return infos
 
-    def _infos_of_wrappers(self, step: StepResult, added: Infos, dones: Array) -> list[dict[str, Any]]:
+    def _infos_of_wrappers(self, step: StepResult, added: Infos, dones: Array, last: Any) -> list[dict[str, Any]]:
         """The same where only wrappers have added infos: rows without any are not looked at."""
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         told = dones
         for key in step.added:
             told = told | added[f"_{key}"]
-        ended, final_obs = dones.tolist(), step.terminal_observations
         for i in told.nonzero()[0].tolist():
             info = infos[i]
-            if ended[i]:
+            begun = dones[i] and step.first[i]
+            if begun:
                 self.reset_infos[i] = {}
-                info["terminal_observation"] = batches.row(final_obs, i)
+            if dones[i]:
+                info["terminal_observation"] = batches.row(last, i)
             info.update(row_of(added, i))
-            if ended[i] and "restarted" in info:
+            if begun and "restarted" in info:
                 self.reset_infos[i]["restarted"] = info["restarted"]
         return infos
 
@@ -214,7 +209,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         if attr_name == METHOD and self._masks_of(range(self.num_envs)) is not None:
             return True
         try:
-            return all(env.core.calls.now("has_attr", [(attr_name,)] * self.num_envs, range(self.num_envs)))
+            return all(env.core.calls.now("has_attr", [(attr_name,)] * self.num_envs, env.face.ids_of_call(None)))
         except ArgumentError:  # an engine whose sub-environments cannot be reached
             return attr_name in _OF_ALL
 
@@ -245,9 +240,15 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         if wrapper_class is Sb3Monitor and self._monitored:
             return [True] * len(ids)
         env.face.refuse_pending("env_is_wrapped")
+        if not ids:
+            return []
+        rows = env.face.ids_of_call(ids)
+        for engine in env.core.runner.engines():
+            if isinstance(engine, _FiveTuples):  # it is asked for the class itself
+                return list(engine.venv.env_is_wrapped(wrapper_class, rows))
         names = (wrapper_class.__module__, wrapper_class.__qualname__)
         try:
-            return list(env.core.calls.now("is_wrapped", [names] * len(ids), ids)) if ids else []
+            return list(env.core.calls.now("is_wrapped", [names] * len(ids), rows))
         except ArgumentError:  # an engine whose sub-environments cannot be reached
             return [False] * len(ids)
 
@@ -328,6 +329,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         self._stepped = False
         self._shown: Any = None
         self._ends: list[tuple[Any, Any]] = []  # of the last step: terminal observations as shown, and as they came
+        self._resting: tuple[BoolArray, Any] | None = None  # as the adapter's, as they were before normalisation
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -336,7 +338,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         self._shown = self.venv.reset()
         self.reset_infos = self.venv.reset_infos  # the same list, because steps write into it
         self._paid = np.zeros(self.num_envs, np.float32)
-        self._stepped, self._ends = False, []
+        self._stepped, self._ends, self._resting = False, [], self._original_of_resting()
         return batches.copy(self._shown)
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
@@ -352,14 +354,23 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     ) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         self._shown, self._paid = observations, paid
         self._stepped, self._ends = True, []
+        rested, self._resting = self._resting, self._original_of_resting()
         if self._observations is not None and dones.any():
             final = self._observations.final  # None if agents have left games that go on
             final = self._observations.original() if final is None else final
+            if rested is not None:
+                final = batches.where(*rested, final)
             for i in np.flatnonzero(dones).tolist():
                 shown = infos[i]["terminal_observation"]
                 self._ends.append((batches.tree_map(np.copy, shown), batches.row(final, i)))
         rewards = self._paid if self._rewards is None or self._norm_reward else self.get_original_reward()
         return batches.copy(self._shown), rewards.copy(), dones, infos
+
+    def _original_of_resting(self) -> tuple[BoolArray, Any] | None:
+        resting = self.venv.resting
+        if resting is None or self._observations is None:
+            return None
+        return resting[0], self._observations.original()
 
     # -- what SB3 asks -------------------------------------------------------------------------------------------------
 
@@ -507,7 +518,6 @@ def _names(statistics: dict[Any, Any]) -> str:
 class Sb3Engine(Engine):
     """An SB3 ``VecEnv``; closing this closes it."""
 
-    methods: ClassVar[tuple[str, ...]] = (*Engine.methods, "is_wrapped")
     why_no_masked_resets: ClassVar[str] = (
         "a Stable-Baselines3 VecEnv resets all its sub-environments together; the backends of vecwrap.build (dummy, "
         "subprocess, shmem) can reset some"
@@ -542,11 +552,6 @@ class Sb3Engine(Engine):
             values = self.venv.get_attr(name, ids)
         elif method == "has_attr":
             values = [self.venv.has_attr(name)] * len(ids)
-        elif method == "is_wrapped":
-            module, qualname = arguments[0]
-            if "<locals>" in qualname:
-                raise ArgumentError(f"env_is_wrapped: expected a class that its name leads to, got {qualname}")
-            values = self.venv.env_is_wrapped(attrgetter(qualname)(sys.modules[module]), ids)
         elif name == "render" and self.vector_env.render_mode == "rgb_array":
             images = self.venv.get_images()
             values = [images[i] for i in ids]

@@ -17,8 +17,8 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.parts import Part, Source, announce, make_source
-from vecwrap.sources.sub_env import Factory, SubEnv, Takeover, refuse_one_for_several
+from vecwrap.sources.parts import Part, Source, announce, make_source, refuse_one_for_several
+from vecwrap.sources.sub_env import Factory, SubEnv, Takeover
 
 
 @dataclass(slots=True)
@@ -134,8 +134,9 @@ class LocalRows:
         if self._of_several:
             return self._run_whole(self._leave(0, actions))
         own, came, k = self._slots.own_actions(actions), self._interrupts.came, 0
+        sub_envs: dict[int, Any] = self._sub_envs
         try:
-            for k, sub_env in enumerate(self._sub_envs.values()):  # how far it got
+            for k, sub_env in enumerate(sub_envs.values()):  # how far it got
                 if came():
                     break
                 sub_env.step(own[k])
@@ -178,6 +179,7 @@ class LocalRows:
 
     def shuffle(self, order: np.random.Generator) -> None:
         """Put the requests into a random order, row by row."""
+        assert not self._of_several, "rows of engines and games come together"
         rows = [job.row(k) for job in self._jobs for k in range(job.begun, len(job.env_ids))]
         self._jobs = deque(rows[k] for k in order.permutation(len(rows)))
 
@@ -197,10 +199,11 @@ class LocalRows:
     def _run(self, job: _Job, one: bool) -> None:
         if job.frames is not self._frames_set:
             self._set_frames(job.frames)
-        if self._of_several and job.resets is None and len(job.env_ids) == len(self._env_ids):
+        if self._of_several and job.resets is None:
             self._step_sources(job, one)
             return
-        sub_envs, resets, first, interrupts = self._sub_envs, job.resets, job.begun, self._interrupts
+        sub_envs: dict[int, Any] = self._sub_envs
+        resets, first, interrupts = job.resets, job.begun, self._interrupts
         env_ids = job.env_ids[first : first + self._few(job)] if one else job.env_ids[first:]
         actions = self._slots.actions.get_all(env_ids) if resets is None else ()
         interrupts.hold()
@@ -224,7 +227,7 @@ class LocalRows:
                 job.done.append(i)
 
     def _step_sources(self, job: _Job, one: bool) -> None:
-        """Step all rows, source by source: an engine may have a thousand of them."""
+        """Step rows source by source, for they come together: an engine may have a thousand of them."""
         self._interrupts.hold()
         while job.begun < len(job.env_ids):
             if self._interrupts.came():
@@ -244,13 +247,12 @@ class LocalRows:
                 return
 
     def _few(self, job: _Job) -> int:
-        """How many of a job's next rows are run at once: one, or all up to the last of the same source."""
-        left = job.env_ids[job.begun :]
-        first = self._sub_envs[left[0]]
-        if not isinstance(first, Part):
-            return 1
-        same = [isinstance(part := self._sub_envs[i], Part) and part.source is first.source for i in left]
-        return len(left) - same[::-1].index(True)
+        """How many of a job's next rows are run at once: one, or all of the same source."""
+        sub_envs, env_ids, end = self._sub_envs, job.env_ids, job.begun + 1
+        source = getattr(sub_envs[env_ids[job.begun]], "source", None)
+        while source is not None and end < len(env_ids) and getattr(sub_envs[env_ids[end]], "source", None) is source:
+            end += 1
+        return end - job.begun
 
     def _set_frames(self, frames: Mapping[int, Frames]) -> None:
         for i, sub_env in self._sub_envs.items():

@@ -12,27 +12,31 @@ from vecwrap.env.backend import Backend
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.rows.step_result import Frames, IntArray
+from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
+from vecwrap.sources.parts import PartFactory
 from vecwrap.sources.sub_env import Factory
 
 
 class OneForAll(Runner):
     """n rows, all answered for by one sub-environment, to try vector wrappers on. It cannot be stepped.
 
-    Its owner closes the backend of that sub-environment, or the engine.
+    Its owner closes the backend of that sub-environment, or the engine. ``agents``: of a game that was looked at.
     """
 
     name: ClassVar[str] = "probe"
 
-    def __init__(self, one: VecEnv) -> None:
+    def __init__(self, one: VecEnv, agents: tuple[str, ...]) -> None:
         backend: Any = one.unwrapped
         self._one = backend
+        self._agents = agents
         self.engine = self._one.runner.engine  # one that cannot send frames refuses
 
     def start(self, factories: Sequence[Factory]) -> Description:
         made: Description = self._one.core.description
-        return dataclasses.replace(made, metadata=dict(self._one.metadata))
+        self.books.slots = Slots(self.books.num_rows, made.observation_space, made.action_space)
+        return dataclasses.replace(made, metadata=dict(self._one.metadata), agents=self._agents)
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         self._asked_for = list(env_ids)
@@ -62,9 +66,11 @@ class OneForAll(Runner):
 _NO_STEPS = "wrappers are tried on a probe, which is never stepped"
 
 
-def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any]) -> Backend:
-    """Return a backend of n rows for which one sub-environment, or an engine, answers."""
-    return Backend(OneForAll(one), [_made_already] * num_envs, **settings)
+def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any], agents: tuple[str, ...] = ()) -> Backend:
+    """Return a backend of n sub-environments for which one, or an engine, answers; with ``agents``, of n games."""
+    k = len(agents)
+    each: list[Factory] = [PartFactory(_made_already, row, k, of_game=True) for row in range(k)] or [_made_already]
+    return Backend(OneForAll(one, agents), each * num_envs, **settings)
 
 
 def _made_already() -> gymnasium.Env[Any, Any]:

@@ -27,6 +27,7 @@ from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
+from vecwrap.sources.parts import together
 from vecwrap.sources.sub_env import Factory, Takeover
 
 _PATIENCE = 10.0  # seconds that an actor may wait for resources before a warning names them
@@ -132,7 +133,8 @@ class Ray(Workers[ActorLink], Runner):
         self._ray = self._cluster.ray
         self._host = self._ray.remote(host_class())
         nodes = self._cluster.nodes()
-        self._shares = share_out_over(len(factories), asked.workers, asked.envs_per_worker, nodes, asked.num_cpus)
+        each = asked.workers, asked.envs_per_worker, nodes, asked.num_cpus
+        self._shares = share_out_over(len(factories), *each, together=together(factories))
         asked.refuse_no_room(len(self._shares), nodes)
         self.workers = len(self._shares)
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
@@ -353,7 +355,7 @@ class Ray(Workers[ActorLink], Runner):
         actors, cluster = self._workers, self._cluster
         if cluster.is_there():
             if not terminate:
-                asked = [actor.handle.close.remote() for actor in actors if actor.is_up()]
+                asked = [actor.handle.close.remote(timeout) for actor in actors if actor.is_up()]
                 if asked:
                     cluster.ray.wait(asked, num_returns=len(asked), timeout=min(timeout, 1e6))
             for actor in actors:

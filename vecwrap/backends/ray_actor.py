@@ -122,10 +122,10 @@ def host_class() -> Callable[[], Any]:
             """Handle the messages; None if there are no environments to handle them."""
             return None if self.worker is None else self.worker.answer(data)
 
-        def close(self) -> None:
-            """Close the environments."""
+        def close(self, timeout: float) -> None:
+            """Close the environments; engines get so many seconds."""
             worker, self.worker = self.worker, None
             if worker is not None:
-                worker.close()
+                worker.close(timeout)
 
     return Host

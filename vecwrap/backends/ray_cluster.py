@@ -172,12 +172,15 @@ def _no_cluster(address: str, why: str) -> BackendError:
 
 
 def share_out_over(
-    n: int, workers: int | None, each: int | None, nodes: Sequence[Node], per_actor: float
+    n: int, workers: int | None, each: int | None, nodes: Sequence[Node], per_actor: float, *, together: int = 1
 ) -> list[range]:
-    """Return the sub-environments of each actor; by default as many actors as the nodes have CPUs for."""
+    """Return the sub-environments of each actor; by default as many actors as the nodes have CPUs for.
+
+    ``together``: so many stay together, as in ``share_out``.
+    """
     if workers is None and each is None:
         workers = max(1, _room_for("CPU", per_actor or 1.0, nodes))
-    return share_out(n, workers, each)
+    return share_out(n, workers, each, together=together)
 
 
 def _room_for(name: str, amount: float, nodes: Sequence[Node]) -> int:

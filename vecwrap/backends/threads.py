@@ -156,7 +156,7 @@ class Threads(Runner):
         if self.books.forked:
             return  # in a forked process, which has no copies of the threads
         threads, self._threads = self._threads, []
-        ends = [(thread, thread.end()) for thread in threads]
+        ends = [(thread, thread.end(timeout, terminate)) for thread in threads]
         until = time.monotonic() + timeout
         errors: list[Exception] = []
         late: list[int] = []
@@ -248,9 +248,9 @@ class _Share:
         self._asked.put(job)
         return future
 
-    def end(self) -> Future[Any]:
+    def end(self, timeout: float, terminate: bool) -> Future[Any]:
         """Have the thread close its sub-environments and end."""
-        closed = self.call(self.local.close)
+        closed = self.call(partial(self.local.close, timeout, terminate))
         self._asked.put(None)
         return closed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -24,17 +25,18 @@ class ActionMasks:
     """Finds the masks of an environment, in the first of `PLACES` that has any."""
 
     def __init__(self, env: Any) -> None:
-        self._env = env  # a VecEnv
+        self._env: Any = weakref.proxy(env)  # a VecEnv, whose face has this
         self._has_method: bool | None = None
 
     @property
     def has_method(self) -> bool:
         """Whether every sub-environment has the method; asked once."""
         if self._has_method is None:
-            core, n = self._env.core, self._env.num_envs
-            self._env.face.refuse_pending(METHOD)
+            core, face = self._env.core, self._env.face
+            face.refuse_pending(METHOD)
+            ids = face.ids_of_call(None)
             try:
-                self._has_method = all(core.calls.now("has_attr", [(METHOD,)] * n, range(n)))
+                self._has_method = all(core.calls.now("has_attr", [(METHOD,)] * len(ids), ids))
             except ArgumentError:  # an engine whose sub-environments cannot be reached
                 self._has_method = False
         return self._has_method
@@ -60,8 +62,8 @@ class ActionMasks:
         Raises:
             ArgumentError: a mask of the wrong form, or some of the rows have none.
         """
-        core, n = self._env.core, self._env.num_envs
-        waits = core.slots.waits[self._env.face.numbering.sources(np.arange(n))]
+        n, face = self._env.num_envs, self._env.face
+        waits = self._env.core.slots.waits[face.numbering.sources(face.pending.all_ids)]
         rows = rows[~waits[rows]]
         given: list[Any] | None = [] if not len(rows) else self._given(observations, infos, rows)
         if given is None:
@@ -98,13 +100,12 @@ class ActionMasks:
         masks = self.now(env_ids)
         if masks is None:
             return
-        names, games = self._env.row_agents, self._env.row_games
         for position, i in enumerate(env_ids.tolist()):
             mask, action = masks[i], row(actions, position)
             if not mask.any() or mask[self._places(action)].all():
                 continue
-            who = f"sub-environment {i}" + (f" ({names[i]} in game {games[i]})" if names[i] else "")
-            space = self._env.single_action_space
+            agent, space = self._env.row_agents[i], self._env.single_action_space
+            who = f"sub-environment {i}" + (f" ({agent} in game {self._env.row_games[i]})" if agent else "")
             start = int(space.start) if isinstance(space, spaces.Discrete) else 0
             raise ArgumentError(
                 f"actions[{position}], for {who}: expected a legal action, one of "
@@ -171,7 +172,7 @@ class ActionMasks:
 
 def masks_of(env: Any) -> BoolArray:
     """Return the masks of an environment's rows, as ``VecEnv.action_masks`` says."""
-    masks = ActionMasks(env).now()
+    masks: BoolArray | None = env.face.action_masks.now()
     if masks is None:
         raise ArgumentError(f"action_masks: {env!r} reports none; expected {PLACES}")
     return masks

@@ -22,6 +22,7 @@ from vecwrap.errors import ArgumentError, BackendError, ResetNeededError, SubEnv
 from vecwrap.interrupts import Interrupts
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
+from vecwrap.rows.compare import is_same
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.failure import Failure
@@ -151,6 +152,19 @@ class Books:
             f"{which}; agents of one game step and begin anew together"
             + ("" if of_reset else ", and the actions of those that are not to move are ignored")
         )
+
+    def refuse_different(self, name: str, env_ids: Sequence[int], values: Sequence[Any]) -> None:
+        """Refuse different values of an attribute for the agents of one game, which has it once."""
+        _, game, _, names = self._together
+        first: dict[int, tuple[int, Any]] = {}
+        for i, value in zip(env_ids, values, strict=True) if self.agents else ():
+            j, other = first.setdefault(i // self.agents, (i, value))
+            if value is not other and not is_same(value, other):
+                raise ArgumentError(
+                    f"set_attr({name!r}): expected one value for all agents of game {i // self.agents} ({game}), which "
+                    f"has it once, got {other!r} for {names[j % self.agents]} and {value!r} for "
+                    f"{names[i % self.agents]}"
+                )
 
     def rows(self, env_ids: IntArray) -> slice | IntArray:
         """Return the fastest index into the state of these sub-environments."""

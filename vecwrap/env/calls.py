@@ -82,6 +82,7 @@ class Calls:
         each = values if isinstance(values, (list, tuple)) else [values] * len(ids)
         if len(each) != len(ids):
             raise ArgumentError(f"set_attr({name!r}): expected one value or {len(ids)} values, got {len(each)}")
+        self._books.refuse_different(name, ids, each)
         done: Collection[int] = ids
         try:
             near = self.now("set_attr", [(name, value) for value in each], ids)

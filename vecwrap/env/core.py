@@ -62,9 +62,9 @@ class Core:
             raise PlanError(f"batch_size: expected 1 to n={num_envs}, got {batch_size}")
         recovery, rows, engines = None, together(factories), of_engines(factories)
         agents = rows if of_games(factories) else 0  # of a game
-        if rows > 1 and batch_size is not None and batch_size % (agents or num_envs + 1):
-            if not agents:
-                raise PlanError(f"batch_size: the {rows} rows of an engine step and arrive together; leave it out")
+        if batch_size is not None and rows > 1 and not agents:
+            raise PlanError(f"batch_size: the {rows} rows of an engine step and arrive together; leave it out")
+        if batch_size is not None and agents and batch_size % agents:
             raise PlanError(f"batch_size: expected a multiple of {rows}, the agents of a game, got {batch_size}")
         if engines and restarts.restart:
             raise PlanError("on_failure: an engine is not made anew; leave it out")

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,6 @@ class Face:
         self.books = books
         self.pending = pending
         self.line: Line | None = None
-        self.action_masks: ActionMasks | None = None  # with debug
         self.told_masks: dict[str, Any] = {}  # the latest action masks that infos had, as columns of n rows
         self.shown = Shown(books, pending.num_envs)
 
@@ -160,6 +160,11 @@ class Face:
 
     def _found(self) -> Any:
         return self._env()  # whoever calls has it
+
+    @cached_property
+    def action_masks(self) -> ActionMasks:
+        """What finds the masks of the environment."""
+        return ActionMasks(self._found())
 
     # -- what may be called when ---------------------------------------------------------------------------------------
 
@@ -268,8 +273,6 @@ class Face:
         if books.debug:  # checked in the caller's order
             ids = env_ids if order is None else env_ids[np.argsort(order)]
             refuse_outside(space, actions, ids, ~books.slots.waits[numbering.sources(ids)])
-            if self.action_masks is None:
-                self.action_masks = ActionMasks(self._found())
             self.action_masks.refuse_illegal(actions, ids)
         if order is not None:
             actions = batches.take(actions, order)
@@ -416,10 +419,10 @@ class Face:
         """Gymnasium's five-tuple of m rows; built only here."""
         self.shown.remember(step)
         infos = step.infos
-        if self.books.agents:
-            infos = self._of_games(step, infos)
         if MEMBER in infos:
             self._note_masks(step, infos)
+        if self.books.agents:
+            infos = self._of_games(step, infos)
         if infos and not OF_ENDS.isdisjoint(infos):
             infos = make_room(infos, "final_obs", "final_info")
         if step.final_obs is not None:
@@ -460,7 +463,12 @@ class Face:
         if len(step.env_ids) == self.pending.num_envs:
             self.told_masks = own
             return
-        rows = [row_of(self.told_masks, i) for i in range(self.pending.num_envs)]
+        told = self.told_masks
+        if told.keys() == own.keys() and all(_is_alike(told[key], column) for key, column in own.items()):
+            for key, column in own.items():
+                told[key][step.env_ids] = column
+            return
+        rows = [row_of(told, i) for i in range(self.pending.num_envs)]
         for k, i in enumerate(step.env_ids.tolist()):
             rows[i] = row_of(own, k)
         self.told_masks = columns(rows)
@@ -468,6 +476,13 @@ class Face:
     def in_form(self, observations: Batch) -> Any:
         """Return observations in Gymnasium's form."""
         return gymnasium_form.to_gymnasium(observations) if self.object_leaves else observations
+
+
+def _is_alike(one: Any, other: Any) -> bool:
+    """Whether two columns are arrays whose rows have the same form."""
+    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
+        return False
+    return bool(one.dtype == other.dtype and one.shape[1:] == other.shape[1:])
 
 
 def with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:

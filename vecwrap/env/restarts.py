@@ -268,7 +268,8 @@ class Recovery:
         return {**kept, **own_copy(saved)}
 
     def set_attribute(self, i: int, name: str, value: Any) -> None:
-        """Remember an attribute set by ``set_attr``."""
+        """Remember an attribute set by ``set_attr``; that of a game once, with its first row."""
+        i -= i % (self._agents or 1)
         self._attributes[i].pop(name, None)
         self._attributes[i][name] = own_copy(value)
 

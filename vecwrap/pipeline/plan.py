@@ -173,7 +173,7 @@ class Plan:
         try:
             agents: tuple[str, ...] = one.get_attr("agents")[0]
             inside = Stage(one.single_observation_space, one.single_action_space, one.render_mode)
-            rows = one_for_all(one, self.n * len(agents), {**self._for_every_backend, "batch_size": None})
+            rows = one_for_all(one, self.n, self._for_every_backend, agents)
             outer = outer_stages(rows, self.wrappers, inside)
         finally:
             one.close()

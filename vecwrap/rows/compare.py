@@ -59,6 +59,15 @@ def assert_same(expected: Any, got: Any, path: str = "result") -> None:
         raise Different(path, expected, got)
 
 
+def is_same(one: Any, other: Any) -> bool:
+    """Whether ``assert_same`` finds no difference."""
+    try:
+        assert_same(one, other)
+    except Different:
+        return False
+    return True
+
+
 def _assert_same_arrays(expected: np.ndarray[Any, Any], got: np.ndarray[Any, Any], path: str) -> None:
     if expected.dtype != got.dtype or expected.shape != got.shape:
         raise Different(f"{path}, dtype and shape", (expected.dtype, expected.shape), (got.dtype, got.shape))

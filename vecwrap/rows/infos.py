@@ -241,7 +241,8 @@ def concatenated(parts: Sequence[tuple[dict[str, Any], int]]) -> dict[str, Any] 
         elif all(isinstance(value, np.ndarray) and value.shape[:1] == (number,) for value, number in values):
             if len({(value.dtype, value.shape[1:]) for value, _ in values}) > 1:
                 return None
-            out[key] = take_columns({key: np.concatenate([value for value, _ in values])}, slice(None))[key]
+            joined = np.concatenate([value for value, _ in values])
+            out[key] = take_columns({key: joined}, slice(None))[key] if joined.dtype == object else joined
         else:
             return None
     return out

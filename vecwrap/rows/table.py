@@ -20,6 +20,7 @@ from vecwrap.rows.infos import columns, concatenated, row_of, snapshot, take_col
 from vecwrap.rows.step_result import Infos, IntArray, StepResult
 
 _WHOLE = slice(None)
+_NONE: frozenset[int] = frozenset()
 
 
 class Slots:
@@ -159,7 +160,7 @@ class Slots:
         """Return which of these rows, just written, are entirely in shared memory; frames never are."""
         if self.rides_the_pipe or not self.shared:
             return ()
-        if self._blocks and any(infos or finals for own, infos, finals in self._blocks.values() if _meet(own, rows)):
+        if self._blocks and self._blocks_of(rows):
             return ()
         if not any(self._beside):
             return rows
@@ -191,7 +192,7 @@ class Slots:
             None if self.shared else self._cells.export(index),
             _pick(self.frames, index),
             learnt if any(learnt) else None,
-            [(len(own), own.start, *infos) for own, *infos in self._blocks.values() if _meet(own, index)] or None,
+            [(len(own), own.start, *infos) for own, *infos in self._blocks_of(index)] or None,
         )
 
     def exported(self) -> None:
@@ -248,9 +249,8 @@ class Slots:
         blocks: Sequence[tuple[int, int, Infos, Infos]] | None,
         of_writer: range | None,
     ) -> None:
-        for start, (own, *_) in self._blocks.items():
-            if _meet(own, rows):
-                self._blocks[start] = own, {}, {}
+        for own, *_ in self._blocks_of(rows):
+            self._blocks[own.start] = own, {}, {}
         for number, first, infos, final_infos in blocks or ():
             own = range(offset + first, offset + first + number)
             if of_writer is None or not set(own) <= set(of_writer) or {type(infos), type(final_infos)} != {dict}:
@@ -358,6 +358,12 @@ class Slots:
                 return found
         return columns([self._info(i, self.infos, self._cells) for i in indices])
 
+    def _blocks_of(self, rows: Sequence[int]) -> list[tuple[range, Infos, Infos]]:
+        """What engines among these rows have told, if anything, by ascending row."""
+        told = [block for _, block in sorted(self._blocks.items()) if block[1] or block[2]]
+        asked = set(rows) if told else _NONE
+        return [block for block in told if not asked.isdisjoint(block[0])]
+
     def _of_blocks(self, indices: Sequence[int], which: Literal[1, 2]) -> Infos:
         """The infos of engines, or those of their ended episodes; of all rows of one, its columns as they are."""
         if not indices:
@@ -367,13 +373,16 @@ class Slots:
             if indices[0] in rows and indices[-1] in rows:
                 at = slice(None) if len(indices) == len(rows) else [i - rows.start for i in indices]
                 return take_columns(block[which], at)
-        blocks = [block for _, block in sorted(self._blocks.items()) if not set(block[0]).isdisjoint(indices)]
+        blocks = self._blocks_of(indices)
+        if not blocks:
+            return {}
         if sum(len(block[0]) for block in blocks) == len(indices):
             joined = concatenated([(block[which], len(block[0])) for block in blocks])
             if joined is not None:
                 return joined
-        each = {i: row_of(block[which], i - block[0].start) for block in blocks for i in block[0]}
-        return columns([each.get(i, {}) for i in indices])
+        block_of = {i: block for block in blocks for i in block[0]}
+        told = [(i, block_of.get(i)) for i in indices]
+        return columns([{} if block is None else row_of(block[which], i - block[0].start) for i, block in told])
 
     def _final_infos(self, rows: Any, num_rows: int, ended: Sequence[tuple[int, int]]) -> dict[str, Any]:
         """The last infos of the episodes that ended in these rows, by place and row of each, as columns."""
@@ -387,11 +396,6 @@ class Slots:
         for k, i in ended:
             infos[k] = self._info(i, self.final_infos, self._final_cells)
         return columns(infos)
-
-
-def _meet(own: range, rows: Sequence[int]) -> bool:
-    """Whether any of these rows is among an engine's."""
-    return any(row in own for row in rows)
 
 
 def _refuse_malformed(rows: Sequence[int], final: Any, *of_rows: Any) -> None:

@@ -1,4 +1,4 @@
-"""The wrappers of one environment: the wrappers around it, and the environment itself."""
+"""What can be seen of an environment: its wrappers and itself, its spaces, and its description of itself."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ def chain_of(env: Env) -> Iterator[Env]:
         yield env
         env = env.env
     yield env
+
+
+def chain_of_game(game: Any) -> list[Any]:
+    """Return PettingZoo's wrappers of a game, outermost first, and the game itself."""
+    inner = next((vars(game)[name] for name in ("env", "aec_env") if name in vars(game)), None)
+    return [game, *chain_of_game(inner)] if is_game(type(inner)) else [game]
 
 
 def wrappers_of(env: Env) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:

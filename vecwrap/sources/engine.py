@@ -69,7 +69,6 @@ class Engine(Several):
         known = isinstance(vector_env, (SyncVectorEnv, AsyncVectorEnv))
         self._masked_resets = known if masked_resets is None else masked_resets
         self._lent = lent
-        self.debug = False  # whether observations are checked against the space
         super().__init__()
         self._seed_of: list[int | None] = [None] * self.num_rows
         self._over: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
@@ -80,7 +79,12 @@ class Engine(Several):
             isinstance(inner, AsyncVectorEnv) and not inner.shared_memory and self.mode is Autoreset.NEXT_STEP
         )
         self._space = getattr(vector_env, "single_observation_space", None) or vector_env.observation_space
-        self.name = type(getattr(vector_env, "unwrapped", vector_env)).__name__
+        self.name = type(self.unwrapped).__name__
+
+    @property
+    def unwrapped(self) -> Any:
+        """What it steps, without wrappers."""
+        return getattr(self.vector_env, "unwrapped", self.vector_env)
 
     def describe(self) -> Description:
         """What a backend must know of it."""
@@ -243,7 +247,7 @@ class Engine(Several):
     def failure(self, row: int, index: int, error: BaseException, during: str, action: Any) -> Failure:
         """Report that it raised: all the rows that were asked with it have failed."""
         of_row, note, whole = during in ("step", "reset"), "", ""
-        if of_row and self.is_asked_whole():
+        if of_row and self.asked_of == self.num_rows:
             several = self.num_rows > 1
             whole = f" failed with the other rows of its {self.name}, which" if several else f", all of a {self.name},"
         if whole and not isinstance(error, VecwrapError):

@@ -19,8 +19,9 @@ from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, is_game, joint_space, same_space, space_text
+from vecwrap.sources.description import Description, chain_of_game, is_game, joint_space, same_space, space_text
 from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.own_spaces import own_spaces_of_game
 from vecwrap.sources.raw_rewards import float_reward
 from vecwrap.sources.several import Several
 from vecwrap.sources.sub_env import NUMBERS, Takeover, frame_of, yours
@@ -45,9 +46,11 @@ class Game(Several):
         self._make = make
         self.number = number
         self.mode = mode
+        refuse_other(env)
         self.is_parallel = is_parallel(env)
         self.agents = agents_of(env)
         self.num_rows = len(self.agents)
+        own_spaces_of_game(env, self.agents)
         self.name = name_of(env)
         self.observation_space, self.action_space = spaces_of(env, self.agents)
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
@@ -66,6 +69,11 @@ class Game(Several):
         self._left: list[tuple[int, dict[str, Any]]] = []  # rows whose agents left in this step, and their infos
         self._frames = [Frames.NONE] * self.num_rows
         self._any_frames = False
+
+    @property
+    def unwrapped(self) -> Any:
+        """What it steps, without wrappers."""
+        return self.env.unwrapped
 
     def describe(self) -> Description:
         """What a backend must know of it."""
@@ -95,10 +103,6 @@ class Game(Several):
         assert len(rows) == self.num_rows, "the books refuse parts of a game"
         self._reset(seeds[0], own_copy(options))
 
-    def step_whole(self) -> None:
-        """Step all rows, none of which takes part by itself."""
-        self.step()
-
     def step(self) -> None:
         """Let the agent whose turn it is move, or all that are in the game; then write all rows."""
         self._left.clear()
@@ -111,7 +115,12 @@ class Game(Several):
 
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         self._over = True
-        self._begin(seed, options, lambda: self._slots.rest(self._at))
+        self._begin(seed, options, self._rest)
+
+    def _rest(self) -> None:
+        """Have nothing happen in all rows, before some are written."""
+        self._slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC and not self._beginning)
+        self._forget_infos()
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None, before_rows: Callable[[], None]) -> None:
         """Reset the environment, and open all rows."""
@@ -142,7 +151,8 @@ class Game(Several):
         env = self.env
         mover = env.agent_selection
         self._mover = self._seat(mover)
-        for agent in env.agents:
+        self._present = list(env.agents)
+        for agent in self._present:
             if agent != mover:
                 self._open(self._seat(agent), env.observe(agent), env.infos.get(agent, {}))
         observation, _, _, _, info = env.last()
@@ -177,9 +187,10 @@ class Game(Several):
         (action,) = slots.actions.get_all([row])
         env.step(action)
         self._moves += 1
-        slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
-        self._forget_infos()
+        self._rest()
         slots.acted[row] = True
+        if env.agents != self._present:
+            self._refuse_vanished()
         while env.agents:
             agent = env.agent_selection
             seat = self._seat(agent)
@@ -200,7 +211,19 @@ class Game(Several):
                 raise PlanError(
                     f"{agent} is done but stays in agents: expected step(None) to take it out, as _was_dead_step does"
                 )
+            self._refuse_vanished()
         self._end()
+
+    def _refuse_vanished(self) -> None:
+        """Refuse a game in turns that takes agents out itself: nobody would see how they ended."""
+        before, self._present = self._present, list(self.env.agents)
+        for agent in before:
+            seat = self._seat_of.get(agent)
+            if agent not in self._present and seat is not None and not self._slots.gone[self._first_row + seat]:
+                raise PlanError(
+                    f"{agent} is no longer in agents, but last() has not reported its end: expected the game to leave "
+                    "whoever is done in agents until step(None) takes it out"
+                )
 
     def _step_all(self) -> None:
         """One step of all agents that are in the game."""
@@ -216,8 +239,7 @@ class Game(Several):
         if changed or any(map(terminations.get, agents)) or any(map(truncations.get, agents)):
             changed, self._in_stride = True, False
         if not self._in_stride:
-            slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
-            self._forget_infos()
+            self._rest()
             own = list(rows)
             slots.acted[own] = slots.live[own] = True
             slots.waits[own] = False
@@ -307,8 +329,8 @@ class Game(Several):
             self._reset(None, None)
             return
         assert self.mode is Autoreset.EPISODIC, "the books refuse to step an ended game"
-        self._slots.rest(self._at, keep_dones=True)
-        self._forget_infos()
+        self._rest()
+        self._slots.gone[self._at] = True  # one that was made anew does not know it
 
     # -- parts of rows -------------------------------------------------------------------------------------------------
 
@@ -383,7 +405,8 @@ class Game(Several):
 
     def ask(self, method: str, rows: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
         """Ask the game itself, once; each of the rows gets the answer."""
-        return [getattr(self, f"_{method}")(*arguments[0])] * len(rows)
+        answer = getattr(self, f"_{method}")(*arguments[0])
+        return [answer, *(yours(answer) for _ in rows[1:])]
 
     def refuse_method(self, method: str) -> None:
         """Raise ArgumentError: games do not have this."""
@@ -401,19 +424,15 @@ class Game(Several):
         return getattr(self.env if hasattr(self.env, name) else self.env.unwrapped, name)
 
     def _set_attr(self, name: str, value: Any) -> None:
-        holder = self.env
-        while not name.startswith("_") and name not in vars(holder) and "env" in vars(holder):
-            holder = holder.env
-        setattr(holder if name in vars(holder) else self.env.unwrapped, name, own_copy(value))
+        chain = chain_of_game(self.env)[: 1 if name.startswith("_") else None]
+        holder = next((one for one in chain if name in vars(one)), self.env.unwrapped)
+        setattr(holder, name, own_copy(value))
 
     def _has_attr(self, name: str) -> bool:
         return hasattr(self.env, name) or hasattr(self.env.unwrapped, name)
 
     def _is_wrapped(self, module: str, qualname: str) -> bool:
-        holders = [self.env]
-        while "env" in vars(holders[-1]):
-            holders.append(holders[-1].env)
-        kinds = (kind for holder in holders for kind in type(holder).__mro__)
+        kinds = (kind for holder in chain_of_game(self.env) for kind in type(holder).__mro__)
         return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
 
     def _game_state(self) -> Any:
@@ -460,29 +479,40 @@ class Game(Several):
             env = self._make()
             if agents_of(env) != self.agents:
                 raise PlanError(f"{self.name}: expected the agents {self.agents} again, got {agents_of(env)}")
+            own_spaces_of_game(env, self.agents)
+            self.env = env
+            self._refuse_changed()
         except BaseException as error:
             self._not_made = error
             raise
         self._not_made = None
-        self.env, self._over, self._beginning, self._episode, self._moves = env, True, False, 0, 0
+        self._over, self._beginning, self._episode, self._moves = True, False, 0, 0
         self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
 
     def take_over(self, row: int, takeover: Takeover) -> None:
         """Go on in place of a game that was lost; each of its rows takes over its own part."""
         if row == 0:
             self._seed_of_takeover = takeover.seed
-            for name, value in takeover.attributes.items():
-                self._set_attr(name, value)
+            try:
+                for name, value in takeover.attributes.items():
+                    self._set_attr(name, value)
+            except BaseException as error:
+                self._not_made = error  # nor do the other rows take over
+                raise
         slots, at = self._slots, self._first_row + row
         if takeover.resting is not None and not slots.shared:
             observation, slots.terminations[at], slots.truncations[at] = takeover.resting
             slots.observations.put(at, observation)
 
 
-def is_parallel(env: Any) -> bool:
-    """Whether all agents of a game move at once; PlanError if it is no game."""
+def refuse_other(env: Any) -> None:
+    """Raise PlanError for what is not a game."""
     if not is_game(type(env)):
         raise PlanError(f"expected PettingZoo's AECEnv or ParallelEnv from the factory, got {type(env).__name__}")
+
+
+def is_parallel(env: Any) -> bool:
+    """Whether all agents of a game move at once."""
     return next(kind.__name__ for kind in type(env).__mro__ if kind.__name__ in ("AECEnv", "ParallelEnv")) != "AECEnv"
 
 

@@ -8,10 +8,8 @@ from typing import Any
 
 import gymnasium
 
-from vecwrap.errors import PlanError
-from vecwrap.sources.description import is_game
 from vecwrap.sources.factories import own_arguments
-from vecwrap.sources.game import agents_of, spaces_of
+from vecwrap.sources.game import agents_of, refuse_other, spaces_of
 
 PETTINGZOO = "pettingzoo"
 
@@ -47,14 +45,12 @@ class LookAtGame:
 
 
 class SeenGame(gymnasium.Env[Any, Any]):
-    """The agents and spaces of a game; it cannot be stepped."""
+    """The agents, spaces and attributes of a game; it cannot be stepped."""
 
     def __init__(self, game: Any) -> None:
+        self._game = game
         try:
-            if not is_game(type(game)):
-                raise PlanError(
-                    f"expected PettingZoo's AECEnv or ParallelEnv from the factory, got {type(game).__name__}"
-                )
+            refuse_other(game)
             names = agents_of(game)
             self.agents = tuple(map(str, names))
             self.observation_space, self.action_space = spaces_of(game, names)
@@ -62,3 +58,8 @@ class SeenGame(gymnasium.Env[Any, Any]):
             self.render_mode = getattr(game, "render_mode", None)
         finally:
             game.close() if hasattr(game, "close") else None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_game":
+            raise AttributeError(name)
+        return getattr(self._game, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy, deepcopy
 from typing import Any
 
@@ -13,7 +13,7 @@ import gymnasium
 from gymnasium import spaces
 
 from vecwrap.rows.columns import ARRAY_SPACES
-from vecwrap.sources.description import Env, chain_of
+from vecwrap.sources.description import Env, chain_of, chain_of_game
 
 Space = gymnasium.Space[Any]
 _NAMES = ("action_space", "observation_space")
@@ -36,19 +36,58 @@ def own_spaces(env: Env) -> None:
             if not isinstance(space, gymnasium.Space):
                 continue
             of_the_class = space is inspect.getattr_static(type(wrapper), name, None)
-            if of_the_class or any(
-                id(part) in copies or _owners.get(id(part), base) is not base for part in _parts(space)
-            ):
+            if of_the_class or _is_shared(space, base, copies):
                 with contextlib.suppress(Exception):  # a property; a space that cannot be copied or compared
                     own = _with_own_generators(space, tried := dict(copies))
                     setattr(wrapper, name, own)
                     copies, space = tried, own
-            for part in _parts(space):
-                with contextlib.suppress(TypeError):  # an environment without weak references
-                    _owners[id(part)] = base
+            _belongs(space, base)
         for name, value in vars(wrapper).items() if copies else ():
             if isinstance(value, gymnasium.Space):  # other names for what is replaced
                 vars(wrapper)[name] = copies.get(id(value), (value, value))[1]
+
+
+def own_spaces_of_game(game: Any, agents: Sequence[Any]) -> None:
+    """Give a game of several agents, and the wrappers around it, copies of spaces that belong to another game."""
+    base = game.unwrapped
+    copies: dict[int, tuple[Space, Space]] = {}
+    for holder in reversed(chain_of_game(game)):
+        for name in _NAMES:
+            own = {agent: getattr(holder, name)(agent) for agent in agents}
+            if any(_is_shared(space, base, copies) for space in own.values()):
+                with contextlib.suppress(Exception):
+                    own = {agent: _with_own_generators(space, copies) for agent, space in own.items()}
+                    setattr(holder, name, own.__getitem__)
+            for space in own.values():
+                _belongs(space, base)
+        held = {name: value for kind in reversed(type(holder).__mro__) for name, value in vars(kind).items()}
+        for name, value in {**held, **vars(holder)}.items() if copies else ():
+            if (own_value := _replaced(value, copies)) is not value:  # other names for what is replaced
+                setattr(holder, name, own_value)
+
+
+def _replaced(value: Any, copies: dict[int, tuple[Space, Space]]) -> Any:
+    """A space, or a dict, list or tuple of spaces, with their copies; the same object if there are none."""
+    if isinstance(value, gymnasium.Space):
+        return copies.get(id(value), (value, value))[1]
+    parts = value.values() if type(value) is dict else value if type(value) in (list, tuple) else ()
+    if not any(id(part) in copies for part in parts):
+        return value
+    if type(value) is dict:
+        return {key: _replaced(part, copies) for key, part in value.items()}
+    return type(value)([_replaced(part, copies) for part in value])
+
+
+def _is_shared(space: Space, base: Any, copies: dict[int, tuple[Space, Space]]) -> bool:
+    """Whether a part of a space belongs to another environment, or has been replaced."""
+    return any(id(part) in copies or _owners.get(id(part), base) is not base for part in _parts(space))
+
+
+def _belongs(space: Space, base: Any) -> None:
+    """Note whose a space is."""
+    for part in _parts(space):
+        with contextlib.suppress(TypeError):  # an environment without weak references
+            _owners[id(part)] = base
 
 
 def seed_spaces(env: Env, seed: int) -> None:

@@ -1,7 +1,7 @@
 """What runners hold: a sub-environment for each row, or parts of sources of several rows, which are stepped together.
 
 A part stands where a ``SubEnv`` would. What rows of one source are asked together is done once, with the first of them,
-and the others report how it went; so no runner need know which kind it holds.
+and the others report how it went; steps are taken source by source, of all its rows.
 """
 
 from __future__ import annotations
@@ -69,10 +69,6 @@ class Part:
         """Take part in the reset that was announced."""
         self.source.take_part(self.row)
 
-    def step(self, action: Any) -> None:
-        """Take part in a step of all its source's rows, which come in any order."""
-        self.source.take_part_in_step(self.row)
-
     def ask(self, method: str, *arguments: Any) -> Any:
         """Ask the row's own environment, or take part in the call that was announced."""
         return self.source.ask_row(self.row, method, *arguments)
@@ -118,16 +114,16 @@ def make_source(index: int, factory: Factory, mode: Autoreset, before: Source | 
     if not isinstance(factory, PartFactory):
         return SubEnv(index, factory, mode, debug=debug)
     if factory.row:
-        assert isinstance(before, Part)
+        if not (isinstance(before, Part) and before.row == factory.row - 1):
+            raise PlanError(
+                f"expected row {factory.row} of {factory.num_rows} in one place with row {factory.row - 1}, with which "
+                "it is stepped; a runner shares out so many rows at a time as vecwrap.sources.parts.together says"
+            )
         return Part(index, before.source, factory.row)
     made = factory.make()
     try:
         source: Several
         if factory.of_game:
-            if isinstance(before, Part) and isinstance(before.source, Game) and before.source.env is made:
-                raise ArgumentError(
-                    "env: expected a new game from each call, got the same for two; make it within the callable"
-                )
             source = Game(made, index // factory.num_rows, mode, factory.make)
         else:
             source = made if isinstance(made, Engine) else Engine(made)
@@ -142,6 +138,24 @@ def make_source(index: int, factory: Factory, mode: Autoreset, before: Source | 
             made.vector_env.close() if isinstance(made, Engine) else made.close()
         raise
     return Part(index, source, 0)
+
+
+def refuse_one_for_several(sources: Sequence[Source]) -> None:
+    """Refuse a factory that returns what another sub-environment, engine or game already has."""
+    seen: dict[int, int] = {}
+    for source in sources:
+        kind, number, made = "environment", source.index, None
+        if not isinstance(source, Part):
+            made = source.env.unwrapped
+        elif source.row == 0:
+            kind, number = source.source.kind, source.index // source.source.num_rows
+            made = source.source.unwrapped
+        if made is not None and (other := seen.setdefault(id(made), number)) != number:
+            raise ArgumentError(
+                f"env: expected a new {kind} from each call, got the same for "
+                f"{'sub-environment' if kind == 'environment' else kind}s {other} and {number}; make it within the "
+                "callable"
+            )
 
 
 def of_engines(factories: Sequence[Factory]) -> bool:

@@ -34,7 +34,6 @@ class Several(ABC):
         mode: its autoreset mode.
         name: what errors call this one.
         debug: whether observations are checked against the space.
-        asked_of: how many of its rows were last asked for something.
     """
 
     kind: ClassVar[str]
@@ -45,8 +44,12 @@ class Several(ABC):
 
     def __init__(self) -> None:
         self.debug = False
-        self.asked_of = 0
-        self._to_step = 0
+        self._announced: tuple[str, Sequence[int], Sequence[tuple[Any, ...]]] = "", (), ()
+
+    @property
+    @abstractmethod
+    def unwrapped(self) -> Any:
+        """What it steps, without wrappers."""
 
     @abstractmethod
     def describe(self) -> Description:
@@ -105,27 +108,18 @@ class Several(ABC):
     def announce(self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         """Expect to be asked this of these rows, each with its arguments; it is done when the first takes part."""
         self._announced = method, rows, arguments
-        self.asked_of = len(rows)
         self._told: dict[int, Any] | None = None  # what it gave, by row
         self._raised: BaseException | None = None
-        self._to_step = 0  # rows that have not yet taken part in a step
 
-    def is_asked_whole(self) -> bool:
-        """Whether all its rows were announced."""
-        return self.asked_of == self.num_rows
+    @property
+    def asked_of(self) -> int:
+        """How many of its rows were last asked for something."""
+        return len(self._announced[1])
 
     def step_whole(self) -> None:
-        """Step all rows, none of which takes part by itself."""
+        """Step all rows, as they always are."""
         self.announce("step", range(self.num_rows), ())
         self.step()
-
-    def take_part_in_step(self, row: int) -> None:
-        """Step all rows with the first that comes, and report it with the others."""
-        if not self._to_step:
-            self.announce("step", range(self.num_rows), ())
-            self._to_step = self.num_rows
-        self._to_step -= 1
-        self.take_part(row)
 
     def take_part(self, row: int) -> Any:
         """Do what was announced, unless it is done; return what it gave for this row, or raise what it raised.
@@ -144,9 +138,6 @@ class Several(ABC):
         return self._told.get(row)
 
     def _done(self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> dict[int, Any]:
-        if method == "step":
-            self.step()
-            return {}
         if method == "reset":
             self.reset_rows(rows, [seed for seed, _ in arguments], arguments[0][1])
             return {}

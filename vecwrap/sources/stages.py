@@ -11,7 +11,7 @@ import gymnasium
 from gymnasium import spaces
 
 from vecwrap.errors import PlanError
-from vecwrap.sources.declares import declared_by
+from vecwrap.sources.declares import Declares
 from vecwrap.sources.description import joint_space
 from vecwrap.sources.factories import WrapSubEnv
 from vecwrap.sources.sub_env import SubEnvFactory
@@ -32,13 +32,12 @@ class Stage:
     def of(cls, env: Any, refusal: PlanError | None = None, *, own: bool = True) -> Stage:
         """Inspect what has just been made or wrapped; ``own``: it is a wrapper, which may describe itself."""
         single = "single_" if isinstance(env, gymnasium.vector.VectorEnv) else ""
-        wrapper = type(env) if own and refusal is None else object
         return cls(
             getattr(env, f"{single}observation_space", None),  # type: ignore[arg-type] # the backend refuses None
             getattr(env, f"{single}action_space", None),  # type: ignore[arg-type]
             getattr(env, "render_mode", None),
             stacks_already(env),
-            env.describe() if isinstance(env, declared_by(wrapper)) else "",
+            env.describe() if own and refusal is None and isinstance(env, Declares) else "",
             refusal,
         )
 

@@ -11,7 +11,7 @@ import contextlib
 import difflib
 import inspect
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -484,20 +484,6 @@ def near_attribute(env: Env, name: str) -> str | None:
         if near := difflib.get_close_matches(name, known, n=1, cutoff=0.82):
             return near[0]
     return None
-
-
-def refuse_one_for_several(sub_envs: Sequence[Any]) -> None:
-    """Refuse a factory that returns an environment that another sub-environment already has."""
-    seen: dict[int, int] = {}
-    for sub_env in sub_envs:
-        if not isinstance(sub_env, SubEnv):  # a part of an engine
-            continue
-        other = seen.setdefault(id(sub_env.env.unwrapped), sub_env.index)
-        if other != sub_env.index:
-            raise ArgumentError(
-                f"env: expected a new environment from each call, got the same for sub-environments {other} and "
-                f"{sub_env.index}; make it within the callable"
-            )
 
 
 def allow_no_options(env: Env) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.env.action_masks import METHOD, PLACES, ActionMasks
+from vecwrap.env.action_masks import METHOD, PLACES
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError
@@ -72,7 +72,7 @@ class Player(VecEnvWrapper):
         self.given = declared & {METHOD, "infos"}
         self._where = where
         self._deterministic = deterministic
-        self._masks = ActionMasks(env)
+        self._masks = env.face.action_masks
         self._state: Any = None
         self._first = np.ones(env.num_envs, np.bool_)  # whose last observation opens an episode
         self._idle = np.zeros(env.num_envs, np.bool_)  # whose next action is not used

@@ -185,7 +185,7 @@ class Video(VecEnvWrapper):
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
-        """Open the files of a run that begins."""
+        """Open the files, and ask for the frames that come with the reset."""
         self._open()
         with self._surviving():
             self._ask_for_frames(self.face.pending.resetting)  # with options of each row, more than ``env_ids``

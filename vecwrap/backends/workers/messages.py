@@ -13,7 +13,7 @@ Messages are pickled tuples over the inherited connection:
 - ``("frames", wanted)`` applies to rows requested after it, and is not answered.
 - ``("ask", method, rows, arguments)`` is answered by ``("values", values, failures)``.
 - ``("remake", rows, takeovers)`` is answered by ``("remade", failures)``.
-- ``("close",)`` ends the worker, and so does the end of the parent.
+- ``("close", timeout)`` ends the worker, and so does the end of the parent; engines get so many seconds.
 """
 
 from __future__ import annotations

@@ -496,14 +496,14 @@ class Processes(Workers[Link], Runner):
             return  # in a forked process: the workers belong to its parent
         locked = self._lock.acquire(timeout=max(2 * LOOK, min(timeout, 3600.0)))  # held while a thread waits
         try:
-            end_workers([one for one in self._workers if one.is_up()], encode(("close",)), timeout, terminate)
+            end_workers([one for one in self._workers if one.is_up()], encode(("close", timeout)), timeout, terminate)
             for worker in self._workers:
                 if worker.lane is not None:
                     worker.lane.close()
             self._workers = []
             if self.own is not None:
                 own, self.own = self.own, None
-                own.close()
+                own.close(timeout, terminate)
         finally:  # even if a sub-environment in this process raises
             self._give_memory_back()
             if locked:

@@ -28,8 +28,8 @@ from vecwrap.rows.columns import Arena
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, same_space
 from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.parts import Part, Source, announce, make_source, together
-from vecwrap.sources.sub_env import Takeover, refuse_one_for_several
+from vecwrap.sources.parts import Part, Source, announce, make_source, refuse_one_for_several, together
+from vecwrap.sources.sub_env import Takeover
 
 _T = TypeVar("_T")
 
@@ -201,14 +201,16 @@ class Worker:
                 sub_env.frames = frames
         else:
             assert kind == "close", kind
+            self.close(*content)
             return False
         return True
 
-    def close(self) -> None:
-        """Close them all, whatever they say."""
-        for sub_env in self._sub_envs:
+    def close(self, timeout: float = 5.0) -> None:
+        """Close them all, whatever they say; engines get so many seconds."""
+        sub_envs, self._sub_envs = self._sub_envs, []
+        for sub_env in sub_envs:
             try:
-                sub_env.close()
+                sub_env.close(timeout) if isinstance(sub_env, Part) else sub_env.close()
             except BaseException:
                 traceback.print_exc()
 
@@ -271,7 +273,7 @@ class Worker:
             self._send_rows(len(group) if self._each else 1, "step", *self._step_rows(group))
 
     def _grouped(self, rows: Sequence[int]) -> list[Sequence[int]]:
-        """Rows as they are answered if each sub-environment answers alone; a game's come together."""
+        """Rows as they are stepped, and answered if each sub-environment answers alone: a game's come together."""
         return [rows[k : k + self._together] for k in range(0, len(rows), self._together)]
 
     def _step_asked(self, lane: LaneOfWorker) -> None:
@@ -294,13 +296,14 @@ class Worker:
 
     def _step_rows(self, rows: Sequence[int]) -> tuple[list[int], list[Failure]]:
         """Step rows; an exception takes its own row out and leaves the others alone."""
-        first_row, sub_envs = self._first_row, self._sub_envs
+        first_row = self._first_row
+        sub_envs: list[Any] = self._sub_envs
         done: list[int] = []
         failures: list[Failure] = []
         if self._not_there:
             rows = [row for row in rows if row not in self._not_there]
-        if self._of_several and len(rows) == len(sub_envs):
-            return self._step_sources()
+        if self._of_several:
+            return self._step_sources(rows)
         for row, action in zip(rows, self._slots.actions.get_all(rows), strict=True):
             try:
                 sub_envs[row - first_row].step(action)
@@ -310,22 +313,18 @@ class Worker:
                 failures.append(sub_envs[row - first_row].failure(error, "step", action).without_cause())
         return done, failures
 
-    def _step_sources(self) -> tuple[list[int], list[Failure]]:
-        """Step all rows, source by source: an engine may have a thousand of them."""
+    def _step_sources(self, rows: Sequence[int]) -> tuple[list[int], list[Failure]]:
+        """Step rows source by source, for they come together: an engine may have a thousand of them."""
         done: list[int] = []
         failures: list[Failure] = []
         parts: list[Any] = self._sub_envs
-        row = 0
-        while row < len(parts):
-            source = parts[row].source
-            rows = range(row, row + source.num_rows)
+        for own in self._grouped(rows):
             try:
-                source.step_whole()
-                done += range(self._first_row + row, self._first_row + rows.stop)
+                parts[own[0] - self._first_row].source.step_whole()
+                done += own
             except BaseException as error:
                 self._leave_if_copied()
-                failures += [parts[i].failure(error, "step").without_cause() for i in rows]
-            row = rows.stop
+                failures += [parts[i - self._first_row].failure(error, "step").without_cause() for i in own]
         return done, failures
 
     def _reset(self, rows: list[int], seeds: list[int | None], options: dict[str, Any] | None) -> None:
