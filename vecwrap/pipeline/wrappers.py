@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +31,7 @@ class PlannedWrapper:
 
     spec: WrapperSpec  # the wrapper with all its arguments by name, as in the resolved pipeline
     target: Callable[..., Any]  # its class or callable
-    bound: Bound  # its arguments; those that are paths are absolute, and the same as the spec's
+    bound: Bound  # its arguments as it gets them: paths are absolute, import paths are what they name
     arguments: str  # what it was given, as text; paths joined to the folder of the pipeline's file
     # ``"worker"`` for a wrapper of each sub-environment, ``"parent"`` for one of the whole vector
     runs_in: Literal["worker", "parent"]
@@ -126,9 +126,9 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
     signature, declares = Signature.of(target), declared_by(target)
     paths = declares.path_parameters
     given = signature.bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
-    given = _with_paths(given, signature, paths, lambda name, path: _beside_its_file(wrapper, name, path))
+    given = _changed(given, signature, paths, lambda name, path: _beside_its_file(wrapper, name, path))
     # From here on a path is fixed, whatever the working directory: the wrapper writes where the spec says.
-    bound = _with_paths(given, signature, paths, lambda name, path: _absolute(path))
+    bound = _changed(given, signature, paths, lambda name, path: _absolute(path))
     default_paths = {
         name: _absolute(path) for name, path in given.writable.items() if name in paths and path is not None
     }
@@ -143,12 +143,9 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
         kwargs=Settings({name: as_data(value) if name in paths else value for name, value in complete.items()}),
         not_hashed=declares.not_hashed | paths,
     )
-    kwargs = {**bound.kwargs, **default_paths}
-    for parameter in signature.parameters:  # import paths of callables and classes, whoever wrote the wrapper
-        path = kwargs.get(parameter.name)
-        if parameter.takes_callable and isinstance(path, str) and is_import_path(path):
-            kwargs[parameter.name] = import_target(path, wrapper.where_argument(parameter.name))
-    bound = dataclasses.replace(bound, kwargs=Settings(kwargs))
+    callables = {parameter.name for parameter in signature.parameters if parameter.takes_callable}
+    bound = dataclasses.replace(bound, kwargs=Settings({**bound.kwargs, **default_paths}))
+    bound = _changed(bound, signature, callables, lambda name, value: _imported(value, wrapper.where_argument(name)))
     said = [*map(shown, given.args), *(f"{name}={shown(value)}" for name, value in given.kwargs.items())]
     return PlannedWrapper(spec, target, bound, ", ".join(said), runs_in, wrapper.where, words)
 
@@ -181,11 +178,11 @@ _AT_END_ELSEWHERE: dict[Any, str] = {
 }
 
 
-def _with_paths(bound: Bound, signature: Signature, paths: frozenset[str], change: Callable[[str, Any], Any]) -> Bound:
-    """Change the arguments that are paths, by name or by position."""
+def _changed(bound: Bound, signature: Signature, which: Collection[str], change: Callable[[str, Any], Any]) -> Bound:
+    """Change some arguments, by name or by position; null stays."""
 
     def changed(name: str, value: Any) -> Any:
-        return change(name, value) if name in paths and value is not None else value
+        return change(name, value) if name in which and value is not None else value
 
     names = [parameter.name for parameter in signature.parameters if parameter.by_position]
     unnamed = [*names, *[""] * len(bound.args)]  # what follows the named ones has no name
@@ -193,6 +190,11 @@ def _with_paths(bound: Bound, signature: Signature, paths: frozenset[str], chang
     return dataclasses.replace(
         bound, args=args, kwargs=Settings({name: changed(name, value) for name, value in bound.kwargs.items()})
     )
+
+
+def _imported(value: Any, where: str) -> Any:
+    """What an import path names; a callable stays."""
+    return import_target(value, where) if isinstance(value, str) and is_import_path(value) else value
 
 
 def _beside_its_file(wrapper: WrapperSpec, name: str, path: Any) -> Any:

@@ -12,12 +12,12 @@ from typing import Any
 
 from vecwrap.errors import SpecError, did_you_mean
 
-_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+PATTERN = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"  # of an import path
 
 
 def is_import_path(text: str) -> bool:
     """Whether a text has the form ``"module:attr"``; nothing else is ever imported."""
-    return _PATH.fullmatch(text) is not None
+    return re.fullmatch(PATTERN, text) is not None
 
 
 def import_path(target: Any) -> str | None:
