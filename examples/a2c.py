@@ -70,11 +70,11 @@ class Agent(nn.Module):
         return self(torch.as_tensor(observations))[1].numpy()
 
 
-def begun(wrapper, gain=2**0.5):
+def begun(layer, gain=2**0.5):
     """Begin with orthogonal weights and no biases."""
-    nn.init.orthogonal_(wrapper.weight, gain)
-    nn.init.zeros_(wrapper.bias)
-    return wrapper
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 def mlp(inputs, outputs, gain):
