@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from vecwrap.errors import PlanError, SpecError, did_you_mean, is_installed
@@ -42,6 +43,15 @@ def find_game(name: str, kwargs: Mapping[str, Any], where: str) -> MakeGame:
     known = sorted({*pettingzoo.parallel_registry, *pettingzoo.aec_registry})
     near = did_you_mean(name, known).replace('"', f'"{PETTINGZOO}:', 1)
     raise SpecError(f"{where}: PettingZoo has no such game.{near}")
+
+
+def of_raw_game(make: Any) -> Any:
+    """What PettingZoo's functions, which take any arguments, make the game with: ``raw_env``; else the same."""
+    for _ in range(2):  # parallel_env calls env, which calls raw_env
+        if isinstance(make, FunctionType) and inspect.getfullargspec(make)[:3] == ([], None, "kwargs"):
+            seen = {**make.__globals__, **inspect.getclosurevars(make).nonlocals}
+            make = seen.get("raw_env") or seen.get("env_fn") or make
+    return make
 
 
 def makes_games(make: Any) -> bool:

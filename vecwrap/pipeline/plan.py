@@ -121,7 +121,8 @@ class Plan:
 
     def _seen_game(self) -> VecEnv:
         backend, settings = self._for_a_look
-        return _started(backend, [LookAtGame(make) for make in self.environment.factories], settings, self)
+        (make,), game = self.environment.factories, self.environment
+        return _started(backend, [LookAtGame(make, game.name, game.render_mode)], settings, self)
 
     @property
     def _for_a_look(self) -> tuple[Any, dict[str, Any]]:
@@ -273,7 +274,7 @@ def _started(runner: type[Runner], factories: Sequence[Any], settings: Mapping[s
             made = plan.environment.each[error.index if plan.environment.parts else 0]
             takes = made.parameters()
             remedy = other_word(unknown[1]) or did_you_mean(unknown[1], takes)
-            remedy = remedy or f" It takes {', '.join(takes) or 'none'}."
+            remedy = remedy or (f" It takes {', '.join(takes)}." if takes else "")
             where = plan.pipeline.where("env_kwargs", *[error.index] * listed, unknown[1])
             raise PlanError(f"{where}: {made.name} takes no such argument.{remedy}") from None
         refused = " raised PlanError in make: "

@@ -10,7 +10,7 @@ import gymnasium
 
 from vecwrap.errors import PlanError
 from vecwrap.sources.description import is_game
-from vecwrap.sources.factories import own_arguments
+from vecwrap.sources.factories import RenderMode, own_arguments
 from vecwrap.sources.game import agents_of, spaces_of
 
 PETTINGZOO = "pettingzoo"
@@ -40,10 +40,14 @@ class LookAtGame:
     """A factory for what can be seen of a game; the game itself is closed at once."""
 
     make: Callable[[], Any]
+    name: str
+    render_mode: RenderMode
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         """Make one, and look at it."""
-        return SeenGame(self.make())
+        seen = SeenGame(self.make())
+        self.render_mode.refuse_undeclared(seen, self.name)
+        return seen
 
 
 class SeenGame(gymnasium.Env[Any, Any]):
