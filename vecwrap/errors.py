@@ -418,7 +418,15 @@ class Mistakes:
                 error = type(error)("\n".join(map(str, self._found)))
                 error.mistakes = tuple(self._found)
             error.wrappers = tuple(wrappers)
-            raise error from None
+            raise error from error.__cause__
+
+
+def with_words(error: VecwrapError, words: str) -> VecwrapError:
+    """Return an error, and each of the mistakes that it lists, with words at its end."""
+    mistakes = tuple(with_words(each, words) for each in error.mistakes)
+    made = type(error)("\n".join(map(str, mistakes)) or f"{error} {words}")
+    made.mistakes, made.wrappers = mistakes, error.wrappers
+    return made
 
 
 def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:

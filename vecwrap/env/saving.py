@@ -187,7 +187,7 @@ def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
     if not isinstance(state, dict):
         raise CheckpointError(f"expected what state_dict gave, got {type(state).__name__}; load reads a file")
     if not same_data(state.get("format"), FORMAT):
-        raise CheckpointError(f"expected a state of format {FORMAT}, got {state.get('format')!r}; save it anew")
+        raise CheckpointError(f"expected a state of format {FORMAT}, got {state.get('format')!r}; save it again")
     if "wrappers" not in state:
         raise CheckpointError(
             "expected the state of a chain, got its running statistics alone, which a run writes into its folder; use "
@@ -264,12 +264,12 @@ def _taken_in_by(name: str) -> Iterator[None]:
         yield
     except (VecwrapError, OSError) as error:
         if isinstance(error, SubEnvError):
-            raise CheckpointError(f"{name}: {error}; save it anew") from error
+            raise CheckpointError(f"{name}: {error}; save it again") from error
         raise
     except Exception as error:
         raise CheckpointError(
             f"{name}: expected a state as state_dict gave it, got one that cannot be loaded "
-            f"({type(error).__name__}: {text_of(error)[:500]}); save it anew"
+            f"({type(error).__name__}: {text_of(error)[:500]}); save it again"
         ) from error
 
 

@@ -23,7 +23,7 @@ from vecwrap.backends.workers.process import Processes
 from vecwrap.env.backend import Backend
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError, SpecError, SubEnvError, cause_of, did_you_mean
+from vecwrap.errors import PlanError, SpecError, SubEnvError, cause_of, did_you_mean, with_words
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.backends import plan_backend, step_cost, where_option
 from vecwrap.pipeline.changes import other_word
@@ -38,7 +38,8 @@ from vecwrap.pipeline.wrappers import (
     PlannedWrapper,
     placed,
     plan_wrappers,
-    refuse_wrappers_of_sub_envs,
+    refuse_around_engine,
+    refuse_inside,
     refuse_wrong_order,
 )
 from vecwrap.sources.declares import declared_by
@@ -109,7 +110,8 @@ class Plan:
         """Return the plan of the same environment, which turned out to be a game."""
         environment = dataclasses.replace(self.environment, is_game=True)
         _refuse_around_games(self.pipeline, environment, self.wrappers)
-        return dataclasses.replace(self, environment=environment)
+        reason = plan_backend(self.written, self.n, games=True)[-1]
+        return dataclasses.replace(self, environment=environment, reason=reason)
 
     def with_agents(self) -> Plan:
         """Look at one game, where the backend would make it, for who takes part in it."""
@@ -304,7 +306,7 @@ class PlanAround(Plan):
 def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
     """Check wrappers to be put around an engine."""
     words, wrappers = plan_wrappers(spec.wrappers)
-    refuse_wrappers_of_sub_envs(wrappers)
+    refuse_around_engine(wrappers)
     resolved = dataclasses.replace(spec, wrappers=words)
     return PlanAround(resolved, Environment(spec.env, ()), wrappers, Dummy, {}, "", written=spec, engine=engine)
 
@@ -320,7 +322,7 @@ def plan(spec: PipelineSpec) -> Plan:
                                          runs in
     CartPole-v1                          parent
       time_limit  max_episode_steps=100  parent
-          at an episode's end: truncates the episode after max_episode_steps steps, and counts anew.
+          at an episode's end: truncates the episode after max_episode_steps steps, and starts to count again.
     backend dummy: ...
     """
     planned = _plan(spec)
@@ -330,7 +332,7 @@ def plan(spec: PipelineSpec) -> Plan:
             of_eval = _plan(evaluation(spec))
         except (SpecError, PlanError) as error:
             of_which = "(This is of the evaluation that the section eval describes.)"
-            raise type(error)(f"{error} {of_which}") from cause_of(error)
+            raise with_words(error, of_which) from cause_of(error)
         resolved = dataclasses.replace(resolved, eval=differences(resolved, of_eval.pipeline))
     _ = resolved.hash  # computed now: what a callable holds may change when it runs
     return dataclasses.replace(planned, pipeline=resolved)
@@ -355,7 +357,7 @@ def _plan(spec: PipelineSpec) -> Plan:
     inside = [wrapper for wrapper in wrappers if wrapper.runs_in == "worker"]
     known = spec.envs_per_engine is None and environment.is_shipped and all(map(_is_shipped, inside))
     cost = step_cost([part.env_spec for part in environment.each], len(inside)) if known else None
-    runner, options, backend, reason = plan_backend(spec, n, known=known, cost=cost)
+    runner, options, backend, reason = plan_backend(spec, n, known=known, cost=cost, games=environment.is_game)
     if backend.target not in IN_THIS_PROCESS:
         _refuse_unsendable(environment, inside, spec)
     resolved = dataclasses.replace(
@@ -370,25 +372,24 @@ def _engines(environment: Environment, spec: PipelineSpec, n: int, wrappers: tup
     assert rows is not None
     if rows < 1 or n % rows:
         raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
-    for wrapper in wrappers:
-        if wrapper.runs_in == "worker":
-            raise PlanError(
-                f"{wrapper.where}: it wraps single environments, and an engine steps {rows} at once. Expected a "
-                "wrapper of the whole vector; or leave envs_per_engine out: then each sub-environment is wrapped alone."
-            )
+    refuse_inside(
+        wrappers,
+        lambda name: (
+            f"it wraps single environments, and an engine steps {rows} at once. Expected a wrapper of the "
+            "whole vector; or leave envs_per_engine out: then each sub-environment is wrapped alone."
+        ),
+    )
     if spec.batch_size is not None and rows > 1:
         raise PlanError(f"{spec.where('batch_size')}: the rows of an engine arrive together; leave it out.")
     if spec.backend.options.get("on_failure") == "restart":
-        raise PlanError(f"{where_option(spec, 'on_failure')}: an engine is not made anew; expected raise.")
+        raise PlanError(f"{where_option(spec, 'on_failure')}: an engine is not recreated; expected raise.")
     return environment.of_engines(rows, where)
 
 
 def _refuse_around_games(spec: PipelineSpec, environment: Environment, wrappers: tuple[PlannedWrapper, ...]) -> None:
     several = bool(environment.parts)
     refuse_in_pipeline(spec.where("env"), envs_per_engine=spec.envs_per_engine is not None, several=several)
-    for wrapper in wrappers:
-        if wrapper.runs_in == "worker":
-            raise PlanError(f"{wrapper.where}: {why_not_around_games(wrapper.spec.name)}")
+    refuse_inside(wrappers, why_not_around_games)
 
 
 def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:

@@ -14,7 +14,7 @@ import gymnasium
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of
+from vecwrap.errors import BackendError, Mistakes, PlanError, SubEnvError, cause_of
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.signatures import Bound, Signature, section
 from vecwrap.pipeline.values import Settings, as_data, shown
@@ -78,10 +78,13 @@ def plan_wrappers(words: Iterable[WrapperSpec]) -> tuple[tuple[WrapperSpec, ...]
     """
     resolved: list[WrapperSpec] = []
     planned: list[PlannedWrapper] = []
+    mistakes = Mistakes()
     for word in words:
-        one, wrappers = _plan_word(word, ())
-        resolved += one.expanded if any(wrapper.has_path for wrapper in wrappers) else (one,)
-        planned += wrappers
+        with mistakes:
+            one, wrappers = _plan_word(word, ())
+            resolved += one.expanded if any(wrapper.has_path for wrapper in wrappers) else (one,)
+            planned += wrappers
+    mistakes.raise_all()
     return tuple(resolved), tuple(planned)
 
 
@@ -173,7 +176,7 @@ def at_end(target: Any) -> str:
 
 # Gymnasium's classes do not document it in that form.
 _AT_END_ELSEWHERE: dict[Any, str] = {
-    gymnasium.wrappers.TimeLimit: "Truncates the episode after `max_episode_steps` steps, and counts anew.",
+    gymnasium.wrappers.TimeLimit: "Truncates the episode after `max_episode_steps` steps, and starts to count again.",
     gymnasium.ObservationWrapper: "The terminal observation is changed like every other.",
 }
 
@@ -237,15 +240,22 @@ def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
     return "parent" if takes_vector else "worker"
 
 
-def refuse_wrappers_of_sub_envs(wrappers: Iterable[PlannedWrapper]) -> None:
-    """Refuse wrappers that belong inside sub-environments that exist already, those of an engine."""
+def refuse_inside(wrappers: Iterable[PlannedWrapper], why: Callable[[str], str]) -> None:
+    """Refuse wrappers of single environments; ``why`` says why and what to do, for a wrapper's name."""
     for wrapper in wrappers:
         if wrapper.runs_in == "worker":
-            raise PlanError(
-                f"{wrapper.where}: it wraps each sub-environment, and those are made already: expected a wrapper of "
-                f"the whole vector. Build from the environment's id instead: vecwrap.build(id, wrappers=["
-                f'"{wrapper.spec.name}", ...]).'
-            )
+            raise PlanError(f"{wrapper.where}: {why(wrapper.spec.name)}")
+
+
+def refuse_around_engine(wrappers: Iterable[PlannedWrapper]) -> None:
+    """Refuse wrappers that belong inside sub-environments that exist already."""
+    refuse_inside(
+        wrappers,
+        lambda name: (
+            "it wraps each sub-environment, and those are made already: expected a wrapper of the whole "
+            f'vector. Build from the environment\'s id instead: vecwrap.build(id, wrappers=["{name}", ...]).'
+        ),
+    )
 
 
 def refuse_wrong_order(wrappers: tuple[PlannedWrapper, ...]) -> None:
