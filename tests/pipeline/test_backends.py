@@ -4,7 +4,7 @@ import gymnasium
 import pytest
 
 import vecwrap
-from tests.games import Turns
+from tests.agents import Turns
 from vecwrap.pipeline import backends
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
@@ -45,8 +45,8 @@ def test_what_asks_for_workers_gets_them(settings):
     [
         ({"env": "CartPole-v1", "n": 1}, "one sub-environment is quickest"),
         ({"env": ToyEnv, "n": 3}, "3 sub-environments share the cores"),
-        ({"env": "CartPole-v1", "n": 4, "envs_per_engine": 4}, "one engine is quickest"),
-        ({"env": "CartPole-v1", "n": 12, "envs_per_engine": 4}, "3 engines share the cores"),
+        ({"env": "CartPole-v1", "n": 4, "envs_per_engine": 4, "autoreset": "next_step"}, "one engine is quickest"),
+        ({"env": "CartPole-v1", "n": 12, "envs_per_engine": 4, "autoreset": "next_step"}, "3 engines share the cores"),
         ({"env": "pettingzoo:classic/rps-v2", "n": 1}, "one game is quickest"),
         ({"env": Turns, "n": 3}, "3 games share the cores"),
         ({"env": lambda: Turns(4), "n": 3}, "3 games share the cores"),  # as is seen when one is made

@@ -31,6 +31,12 @@ def import_path(target: Any) -> str | None:
     return f"{module}:{name}" if found is target else None
 
 
+def refuse_import(path: str, where: str, *, imports: bool) -> None:
+    """Refuse a path where nothing may be imported."""
+    if not imports:
+        raise SpecError(f'{where}: expected nothing to import (--no-imports), got "{path}"')
+
+
 def import_target(path: str, where: str, extra: str | None = None) -> Callable[..., Any]:
     """Import the object that ``"module:attr"`` names."""
     if not is_import_path(path):
