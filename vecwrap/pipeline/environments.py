@@ -62,6 +62,9 @@ class Environment:
     parts: tuple[Environment, ...] = ()  # one for each sub-environment, if ``env`` or ``env_kwargs`` lists them
     is_game: bool = False  # whether it is known to make games of several agents
     render_mode: RenderMode = field(default_factory=RenderMode)  # what it is made with
+    kwargs: Mapping[str, Any] = field(default_factory=dict)  # the ``env_kwargs``, as written
+    source: Source = field(default_factory=Source)  # where it was written
+    kwargs_source: Source = field(default_factory=Source)  # where they were
 
     @property
     def each(self) -> tuple[Environment, ...]:
@@ -133,11 +136,15 @@ class Environment:
             return dataclasses.replace(self, factories=(MakeByCalling(called, {"num_envs": num_envs, **keywords}),))
         return self
 
-    def with_kwargs(self, kwargs: Mapping[str, Any]) -> Environment:
-        """Return the same with additional arguments; of one."""
+    def with_kwargs(self, needed: Callable[[Environment], Mapping[str, Any]]) -> Environment:
+        """Return the same with the arguments that each registered one needs additionally."""
+        if self.parts:
+            return _of_parts(self.target, [part.with_kwargs(needed) for part in self.parts])
         (make,) = self.factories
-        assert isinstance(make, MakeEnvironment)
-        return dataclasses.replace(self, factories=(dataclasses.replace(make, kwargs={**make.kwargs, **kwargs}),))
+        if not isinstance(make, MakeEnvironment):
+            return self
+        kwargs = {**make.kwargs, **needed(self)}
+        return dataclasses.replace(self, factories=(dataclasses.replace(make, kwargs=kwargs),))
 
 
 def find_environment(
@@ -165,12 +172,11 @@ def find_environment(
         if not isinstance(kwargs, Mapping):
             kwargs, kwargs_at = kwargs[i], kwargs_source.at(i)
         parts.append(_find_one(one, kwargs, render_mode, at, kwargs_at, given))
-    return of_parts(parts, of_each=isinstance(target, tuple))
+    resolved = tuple(part.target for part in parts) if isinstance(target, tuple) else parts[0].target
+    return _of_parts(resolved, parts)
 
 
-def of_parts(parts: Sequence[Environment], *, of_each: bool) -> Environment:
-    """Return what is made of one environment for each sub-environment; ``of_each``: their targets differ."""
-    target = tuple(part.target for part in parts) if of_each else parts[0].target
+def _of_parts(target: Any, parts: Sequence[Environment]) -> Environment:
     made = tuple(part.factories[0] for part in parts)
     return Environment(target, made, parts=tuple(parts), is_game=any(part.is_game for part in parts))
 
@@ -190,15 +196,19 @@ def _find_one(
         kwargs_source.at("render_mode") if render_mode is None else dataclasses.replace(source, steps=("render_mode",))
     )
     rendering = RenderMode(kwargs.get("render_mode"), str(mode), render_mode == "human")
+    known: dict[str, Any] = {
+        "render_mode": rendering, "kwargs": env_kwargs, "source": source, "kwargs_source": kwargs_source,
+    }  # fmt: skip
     if isinstance(target, str) and target.startswith(f"{PETTINGZOO}:"):
         make = find_game(target.partition(":")[2], kwargs, f'{source} "{target}"')
-        return Environment(str(make), (make,), is_game=True, render_mode=rendering)
+        return Environment(str(make), (make,), is_game=True, **known)
     found = _find(target, source) if isinstance(target, str) else target
     if isinstance(found, EnvSpec):
-        return _registered(target, MakeEnvironment(found, kwargs, rendering), source)
+        name, found = _registered(target, found, source)
+        return Environment(name, (MakeEnvironment(found, kwargs, rendering),), found, **known)
     rendering.refuse_undeclared(found, callable_name(found))
     made = _with_kwargs(found, kwargs, source, kwargs_source, given)
-    return Environment(target, (made,), is_game=makes_games(found), render_mode=rendering)
+    return Environment(target, (made,), is_game=makes_games(found), **known)
 
 
 def engine_of(entry_point: Any) -> str | None:
@@ -300,8 +310,8 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
     )
 
 
-def _registered(target: str | EnvSpec, make: MakeEnvironment, source: Source) -> Environment:
-    found = make.env_spec
+def _registered(target: str | EnvSpec, found: EnvSpec, source: Source) -> tuple[str | EnvSpec, EnvSpec]:
+    """Return the target with its version, and the registration as other processes can use it; refuse what cannot be."""
     name = found.id
     if isinstance(target, str):
         module_name = target.rpartition(":")[0]
@@ -321,7 +331,7 @@ def _registered(target: str | EnvSpec, make: MakeEnvironment, source: Source) ->
         module_name, _, attr = entry_point.partition(":")
         if module_name == "__main__":  # another process has a different one
             found = dataclasses.replace(found, entry_point=getattr(sys.modules["__main__"], attr))
-    return Environment(target, (dataclasses.replace(make, env_spec=found),), found)
+    return target, found
 
 
 # -- callables --------------------------------------------------------------------------------------------------------

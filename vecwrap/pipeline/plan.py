@@ -8,8 +8,9 @@ Mistakes that can be built nevertheless are found by the rules (``vecwrap.pipeli
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -27,7 +28,7 @@ from vecwrap.errors import PlanError, SpecError, SubEnvError, cause_of, did_you_
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.backends import plan_backend, step_cost, where_option
 from vecwrap.pipeline.changes import other_word
-from vecwrap.pipeline.environments import Environment, find_environment, of_parts, refuse_unsendable
+from vecwrap.pipeline.environments import Environment, find_environment, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.explain import Explanation, Line, Row, Shares, outer_stages, seats
 from vecwrap.pipeline.games import refuse_in_pipeline, why_not_around_games
@@ -115,11 +116,8 @@ class Plan:
 
     def with_agents(self) -> Plan:
         """Look at one game, where the backend would make it, for who takes part in it."""
-        one = self._seen_game()
-        try:
+        with self._seen_game() as one:
             return dataclasses.replace(self, agents=one.get_attr("agents")[0])
-        finally:
-            one.close()
 
     def _seen_game(self) -> VecEnv:
         backend, settings = self._for_a_look
@@ -161,26 +159,20 @@ class Plan:
             one = _started(backend, probes if engine is None else engine, settings, self)
         except _GameFound:
             return self.as_game().with_refusals()
-        try:
+        with one:
             if engine is None:
                 stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
             else:
                 stages = (Stage(one.single_observation_space, one.single_action_space, one.render_mode),)
             stages += outer_stages(one_for_all(one, self.n, self._for_every_backend), outer, stages[-1])
-        finally:
-            one.close()
         return dataclasses.replace(self, stages=stages)
 
     def _with_refusals_of_game(self) -> Plan:
-        one = self._seen_game()
-        try:
+        with self._seen_game() as one:
             agents: tuple[str, ...] = one.get_attr("agents")[0]
             inside = Stage(one.single_observation_space, one.single_action_space, one.render_mode)
             rows = one_for_all(one, self.n * len(agents), {**self._for_every_backend, "batch_size": None})
-            outer = outer_stages(rows, self.wrappers, inside)
-        finally:
-            one.close()
-        return dataclasses.replace(self, agents=agents, stages=(inside, *outer))
+            return dataclasses.replace(self, agents=agents, stages=(inside, *outer_stages(rows, self.wrappers, inside)))
 
     @property
     def in_this_process(self) -> bool:
@@ -271,13 +263,12 @@ def _started(runner: type[Runner], factories: Sequence[Any], settings: Mapping[s
             raise _GameFound from None
         said = str(error)
         unknown = re.search(r"unexpected keyword argument '(\w+)'", said)
-        listed = isinstance(plan.pipeline.env_kwargs, tuple)
-        if unknown and unknown[1] in plan.pipeline.each_env_kwargs[error.index if listed else 0]:
-            made = plan.environment.each[error.index if plan.environment.parts else 0]
+        made = plan.environment.each[error.index if plan.environment.parts else 0]
+        if unknown and unknown[1] in made.kwargs:
             takes = made.parameters()
             remedy = other_word(unknown[1]) or did_you_mean(unknown[1], takes)
             remedy = remedy or (f" It takes {', '.join(takes)}." if takes else "")
-            where = plan.pipeline.where("env_kwargs", *[error.index] * listed, unknown[1])
+            where = made.kwargs_source.at(unknown[1])
             raise PlanError(f"{where}: {made.name} takes no such argument.{remedy}") from None
         refused = " raised PlanError in make: "
         if refused in said:
@@ -348,7 +339,8 @@ def _plan(spec: PipelineSpec) -> Plan:
     if environment.is_game:
         _refuse_around_games(spec, environment, wrappers)
     elif spec.envs_per_engine is None:
-        environment = _adapted(environment, spec, wrappers)
+        for wrapper in wrappers:
+            environment = environment.with_kwargs(functools.partial(_needed_by, wrapper))
     else:
         environment = _engines(environment, spec, n, wrappers)
     draw = [wrapper.where for wrapper in wrappers if declared_by(wrapper.target).takes_frames]
@@ -359,7 +351,10 @@ def _plan(spec: PipelineSpec) -> Plan:
     cost = step_cost([part.env_spec for part in environment.each], len(inside)) if known else None
     runner, options, backend, reason = plan_backend(spec, n, known=known, cost=cost, games=environment.is_game)
     if backend.target not in IN_THIS_PROCESS:
-        _refuse_unsendable(environment, inside, spec)
+        for part in environment.each:
+            refuse_unsendable(part.factories[0], str(part.source))
+        for wrapper in inside:
+            refuse_unsendable(wrapper.around_sub_env, wrapper.where)
     resolved = dataclasses.replace(
         spec, env=environment.target, n=n, wrappers=words, backend=backend, stats=_stats(spec)
     )
@@ -439,46 +434,18 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
     return n
 
 
-def _adapted(environment: Environment, spec: PipelineSpec, wrappers: tuple[PlannedWrapper, ...]) -> Environment:
-    """Make an id with what its wrappers need, as ``atari`` needs every frame."""
-    listed = isinstance(spec.env_kwargs, tuple)
-    given = [(one, ("env_kwargs", i) if listed else ("env_kwargs",)) for i, one in enumerate(spec.each_env_kwargs)]
-    if not environment.parts:
-        return _adapted_one(environment, *given[0], spec, wrappers)
-    given = given if listed else given * len(environment.parts)
-    parts = [_adapted_one(part, *one, spec, wrappers) for part, one in zip(environment.parts, given, strict=True)]
-    return of_parts(parts, of_each=isinstance(environment.target, tuple))
-
-
-def _adapted_one(
-    environment: Environment,
-    env_kwargs: Mapping[str, Any],
-    steps: tuple[str | int, ...],
-    spec: PipelineSpec,
-    wrappers: tuple[PlannedWrapper, ...],
-) -> Environment:
-    for wrapper in wrappers:
-        registered = environment.effective_spec()
-        if registered is None:
-            continue
-        with placed(wrapper.where):
-            needed = declared_by(wrapper.target).environment_kwargs(
-                registered, *wrapper.bound.args, **wrapper.bound.kwargs
+def _needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str, Any]:
+    """What a wrapper needs an id to be made with, as ``atari`` needs every frame."""
+    registered = environment.effective_spec()
+    assert registered is not None
+    with placed(wrapper.where):
+        needed = declared_by(wrapper.target).environment_kwargs(registered, *wrapper.bound.args, **wrapper.bound.kwargs)
+    for key, value in needed.items():
+        if environment.kwargs.get(key, value) != value:
+            given, name = shown(environment.kwargs[key]), wrapper.spec.name
+            takes_it = any(parameter.name == key for parameter in Signature.of(wrapper.target).parameters)
+            raise PlanError(
+                f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} needs it, got {given}. "
+                + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
             )
-        for key, value in needed.items():
-            if env_kwargs.get(key, value) != value:
-                given, name = shown(env_kwargs[key]), wrapper.spec.name
-                takes_it = any(parameter.name == key for parameter in Signature.of(wrapper.target).parameters)
-                raise PlanError(
-                    f"{spec.where(*steps, key)}: expected {shown(value)}, as {name} needs it, got {given}. "
-                    + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
-                )
-        environment = environment.with_kwargs(needed)
-    return environment
-
-
-def _refuse_unsendable(environment: Environment, wrappers: Iterable[PlannedWrapper], spec: PipelineSpec) -> None:
-    for index, factory in enumerate(environment.factories):
-        refuse_unsendable(factory, spec.where("env", index) if environment.parts else spec.where("env"))
-    for wrapper in wrappers:
-        refuse_unsendable(wrapper.around_sub_env, wrapper.where)
+    return needed
