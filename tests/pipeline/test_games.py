@@ -101,7 +101,7 @@ def test_options_count_games_and_batches_count_rows():
     ("settings", "said"),
     [
         ({"wrappers": ["time_limit:9"]}, r'"time_limit" wraps a gymnasium.Env of one agent, and a game has several'),
-        ({"envs_per_engine": 2, "autoreset": "next_step"}, "a game is no engine|expected a gymnasium.vector.VectorEnv"),
+        ({"envs_per_engine": 2, "autoreset": "next_step"}, "a game is not an engine|expected a gymnasium.vector"),
         ({"wrappers": [{"seed_each_episode": {"seeds": [1, 2]}}]}, "seed_each_episode.*a game"),
     ],
 )

@@ -74,7 +74,7 @@ def from_module(module: ModuleType) -> str | None:
 def refuse_in_pipeline(where: str, *, envs_per_engine: bool, several: bool) -> None:
     """Refuse what games cannot be combined with."""
     if envs_per_engine:
-        raise PlanError(f"{where}: a game is no engine; leave envs_per_engine out: its agents are rows by themselves.")
+        raise PlanError(f"{where}: a game is not an engine; leave envs_per_engine out: its agents are rows.")
     if several:
         raise PlanError(f"{where}: expected one kind of game for all, got a list; build a vector of each.")
 

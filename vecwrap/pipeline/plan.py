@@ -45,6 +45,7 @@ from vecwrap.pipeline.wrappers import (
 )
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.engine import Engine
+from vecwrap.sources.factories import WrapSubEnv
 from vecwrap.sources.game_factories import LookAtGame
 from vecwrap.sources.parts import PartFactory
 from vecwrap.sources.stages import Probe, Stage, stacks_already
@@ -77,23 +78,23 @@ class Plan:
 
     @property
     def factories(self) -> Sequence[Factory]:
-        """One for each sub-environment, with the wrappers that run there."""
-        wrappers = tuple(wrapper.around_sub_env for wrapper in self.wrappers if wrapper.runs_in == "worker")
-        if self.pipeline.envs_per_engine is not None:
-            return self._engine * (self.n // self.pipeline.envs_per_engine)
-        if self.agents is not None:
-            (make,) = self.environment.factories
-            k = len(self.agents)
-            return [PartFactory(make, row, k, of_game=True) for row in range(k)] * self.n
-        made = [SubEnvFactory(make, wrappers) for make in self.environment.factories]
+        """One for each sub-environment, with the wrappers that run there; or one for each row of engines and games."""
+        if one := self._one_of_several:
+            return one * (self.n // (self.pipeline.envs_per_engine or 1))
+        made = [SubEnvFactory(make, self._inside) for make in self.environment.factories]
         return made if self.environment.parts else made * self.n
 
     @property
-    def _engine(self) -> list[Factory]:
-        """The rows of one engine."""
-        (make,) = self.environment.factories
-        rows = self.pipeline.envs_per_engine or 0
-        return [PartFactory(make, row, rows) for row in range(rows)]
+    def _one_of_several(self) -> list[Factory]:
+        """The rows of one engine, or of one game whose agents are known; else empty."""
+        games = self.agents is not None
+        k = len(self.agents or ()) if games else self.pipeline.envs_per_engine or 0
+        return [PartFactory(self.environment.factories[0], row, k, of_game=games) for row in range(k)]
+
+    @property
+    def _inside(self) -> tuple[WrapSubEnv, ...]:
+        """The wrappers that run where the sub-environments do."""
+        return tuple(wrapper.around_sub_env for wrapper in self.wrappers if wrapper.runs_in == "worker")
 
     def start(self) -> VecEnv:
         """Start the backend, with the wrappers of the sub-environments but without those of the vector."""
@@ -115,23 +116,23 @@ class Plan:
         return dataclasses.replace(self, environment=environment, reason=reason)
 
     def with_agents(self) -> Plan:
-        """Look at one game, where the backend would make it, for who takes part in it."""
-        with self._seen_game() as one:
+        """Look at one game for who takes part in it."""
+        with self._look() as one:
             return dataclasses.replace(self, agents=one.get_attr("agents")[0])
 
-    def _seen_game(self) -> VecEnv:
-        backend, settings = self._for_a_look
-        (make,), game = self.environment.factories, self.environment
-        return _started(backend, [LookAtGame(make, game.name, game.render_mode)], settings, self)
-
-    @property
-    def _for_a_look(self) -> tuple[Any, dict[str, Any]]:
-        """The backend on which one sub-environment is made to look at it, and its settings."""
+    def _look(self) -> VecEnv:
+        """Make one environment, engine or game to look at, or one of each kind, where the backend would make it."""
         settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset}
         if not self.in_this_process:
             asked = {key: self.backend_options.get(key) for key in ("start_method", "start_timeout")}
             settings |= {"workers": 1, **asked}
-        return registry.backends.load("dummy" if self.in_this_process else "subprocess"), settings
+        runner: Any = registry.backends.load("dummy" if self.in_this_process else "subprocess")
+        makes, known = self.environment.factories, self.environment
+        if known.is_game:
+            looks: list[Any] = [LookAtGame(makes[0], known.name, known.render_mode)]
+        else:
+            looks = self._one_of_several or [Probe(make, self._inside) for make in makes]
+        return _started(runner, looks, settings, self)
 
     def with_spaces(self) -> Plan:
         """Determine the spaces, with one sub-environment in one worker (in this process for dummy), closed again.
@@ -148,31 +149,21 @@ class Plan:
 
     def with_refusals(self) -> Plan:
         """Do the same as ``with_spaces``, but leave out a wrapper that refuses, and note that in its stage."""
-        if self.environment.is_game:
-            return self._with_refusals_of_game()
-        backend, settings = self._for_a_look
-        inner = tuple(wrapper.around_sub_env for wrapper in self.wrappers if wrapper.runs_in == "worker")
-        outer = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "parent"]
-        engine = self._engine if self.pipeline.envs_per_engine is not None else None
-        probes = [Probe(make, inner) for make in self.environment.factories]
         try:
-            one = _started(backend, probes if engine is None else engine, settings, self)
+            one = self._look()
         except _GameFound:
             return self.as_game().with_refusals()
         with one:
-            if engine is None:
+            agents: tuple[str, ...] | None = one.get_attr("agents")[0] if self.environment.is_game else None
+            if agents is None and self.pipeline.envs_per_engine is None:
                 stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
             else:
-                stages = (Stage(one.single_observation_space, one.single_action_space, one.render_mode),)
-            stages += outer_stages(one_for_all(one, self.n, self._for_every_backend), outer, stages[-1])
-        return dataclasses.replace(self, stages=stages)
-
-    def _with_refusals_of_game(self) -> Plan:
-        with self._seen_game() as one:
-            agents: tuple[str, ...] = one.get_attr("agents")[0]
-            inside = Stage(one.single_observation_space, one.single_action_space, one.render_mode)
-            rows = one_for_all(one, self.n * len(agents), {**self._for_every_backend, "batch_size": None})
-            return dataclasses.replace(self, agents=agents, stages=(inside, *outer_stages(rows, self.wrappers, inside)))
+                stages = (_stage_of(one),)
+            several = {"batch_size": None} if agents else {}  # which counts rows
+            rows = one_for_all(one, self.n * len(agents or "1"), {**self._for_every_backend, **several})
+            outer = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "parent"]
+            stages += outer_stages(rows, outer, stages[-1])
+        return dataclasses.replace(self, agents=agents, stages=stages)
 
     @property
     def in_this_process(self) -> bool:
@@ -236,7 +227,7 @@ class Plan:
 
         Those of the sub-environments' own wrappers are not known here, except for the last one's.
         """
-        known = [Stage(env.single_observation_space, env.single_action_space, env.render_mode) for env in made]
+        known = list(map(_stage_of, made))
         unknown = [None] * (len(self.wrappers) + 1 - len(known))
         return dataclasses.replace(self, stages=(*unknown, *known), agents=made[0].core.description.agents or None)
 
@@ -246,6 +237,10 @@ class Plan:
     def _repr_html_(self) -> str:
         """What ``print`` shows, for notebooks."""
         return f"<pre>{escape(str(self))}</pre>"
+
+
+def _stage_of(env: VecEnv) -> Stage:
+    return Stage(env.single_observation_space, env.single_action_space, env.render_mode)
 
 
 class _GameFound(Exception):
