@@ -14,7 +14,7 @@ import gymnasium
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import BackendError, Mistakes, PlanError, SubEnvError, cause_of
+from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of, for_each
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.signatures import Bound, Signature, section
 from vecwrap.pipeline.values import Settings, as_data, shown
@@ -78,13 +78,9 @@ def plan_wrappers(words: Iterable[WrapperSpec]) -> tuple[tuple[WrapperSpec, ...]
     """
     resolved: list[WrapperSpec] = []
     planned: list[PlannedWrapper] = []
-    mistakes = Mistakes()
-    for word in words:
-        with mistakes:
-            one, wrappers = _plan_word(word, ())
-            resolved += one.expanded if any(wrapper.has_path for wrapper in wrappers) else (one,)
-            planned += wrappers
-    mistakes.raise_all()
+    for one, wrappers in for_each(words, lambda word: _plan_word(word, ())):
+        resolved += one.expanded if any(wrapper.has_path for wrapper in wrappers) else (one,)
+        planned += wrappers
     return tuple(resolved), tuple(planned)
 
 
