@@ -187,7 +187,7 @@ def _find_one(
     render_mode: str | None,
     source: Source,
     kwargs_source: Source,
-    given: Sequence[str] = (),
+    given: Sequence[str],
 ) -> Environment:
     kwargs = {key: copied(value) for key, value in env_kwargs.items()}
     if render_mode is not None:
@@ -342,7 +342,7 @@ def _with_kwargs(
     kwargs: Mapping[str, Any],
     source: Source,
     kwargs_source: Source,
-    given: Sequence[str] = (),
+    given: Sequence[str],
 ) -> Callable[..., Any]:
     """Bind arguments to a callable, if it takes them; those in ``given`` it gets later."""
     signature = Signature.of(make, skip=0)
