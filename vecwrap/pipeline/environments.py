@@ -88,8 +88,9 @@ class Environment:
             return all(part.is_shipped for part in self.parts)
         if self.env_spec is not None and self.env_spec.additional_wrappers:
             return False
-        made_by_us = isinstance(self.entry_point, (str, type))  # gymnasium.make makes anything
-        return made_by_us and module_of(self.entry_point).startswith(("gymnasium.envs.", "ale_py."))
+        if not isinstance(self.entry_point, (str, type)):  # a function, such as gymnasium.make, makes anything
+            return False
+        return module_of(self.entry_point).startswith(("gymnasium.envs.", "ale_py."))
 
     @property
     def name(self) -> str:
