@@ -66,7 +66,7 @@ tells them apart.)
 
 - **The autoreset mode is the engine's**: set `autoreset` to what it declares, or the error says which that is.
 - **Its rows step together**: `send` takes all rows of an engine or none, and `batch_size` is refused. They also fail
-  together, and an engine is not made anew (`on_failure="restart"` is refused).
+  together, and an engine is not recreated (`on_failure="restart"` is refused).
 - **Masked resets** work where an engine is known to honour `reset_mask` (Gymnasium's Sync and Async); of others whole
   engines can be reset.
 - **Wrappers of the vector work unchanged**; those of single environments (`time_limit`, `atari`) are refused, because

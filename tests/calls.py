@@ -20,7 +20,7 @@ operations = st.lists(
     st.tuples(
         st.sampled_from(["step", "step", "step", "reset", "partial"]), st.lists(st.booleans(), min_size=3, max_size=3)
     ),
-    max_size=30,
+    max_size=40,
 )
 
 

@@ -64,3 +64,17 @@ def played(env, actions, seed=0):
             rows.append((observation, 0.0, False, False, info))
     env.close()
     return rows
+
+
+def check_no_ops(env):
+    """Check that each game begins with 1 to 30 no-ops, drawn as one number of its own generator."""
+    env.reset(seed=5)
+    expected = np.random.default_rng(5)
+    counts = [len(env.unwrapped.actions[-1])]
+    assert counts == [expected.integers(1, 31)]
+    for _ in range(300):
+        env.reset()
+        counts.append(len(env.unwrapped.actions[-1]))
+        assert counts[-1] == expected.integers(1, 31)
+    assert (min(counts), max(counts)) == (1, 30)
+    assert {action for game in env.unwrapped.actions for action in game} == {0}

@@ -23,9 +23,9 @@ def floors_of_the_page():
 def floors_of_the_contract():
     """The names of the contract in pyproject.toml, by floor."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-    wrappers = settings["contracts"][0]["layers"]
-    assert wrappers[0] == "__main__"
-    return {number: sorted(re.findall(r"\w+", names)) for number, names in enumerate(reversed(wrappers[1:]), 1)}
+    floors = settings["contracts"][0]["layers"]
+    assert floors[0] == "__main__"
+    return {number: sorted(re.findall(r"\w+", names)) for number, names in enumerate(reversed(floors[1:]), 1)}
 
 
 def test_the_page_and_the_contract_show_the_same_floors():

@@ -10,10 +10,10 @@ import operator
 import os
 import re
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium.error
 
@@ -391,6 +391,8 @@ _OF_THE_FACE = ("final_obs", "final_info", "env_id")  # infos keys that the oute
 
 
 _MOST_MISTAKES = 50
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
 
 
 class Mistakes:
@@ -418,7 +420,25 @@ class Mistakes:
                 error = type(error)("\n".join(map(str, self._found)))
                 error.mistakes = tuple(self._found)
             error.wrappers = tuple(wrappers)
-            raise error from None
+            raise error from error.__cause__
+
+
+def for_each(items: Iterable[_Item], make: Callable[[_Item], _Made]) -> tuple[_Made, ...]:
+    """Return what is made of each item; all mistakes are raised together."""
+    made, mistakes = [], Mistakes()
+    for item in items:
+        with mistakes:
+            made.append(make(item))
+    mistakes.raise_all()
+    return tuple(made)
+
+
+def with_words(error: VecwrapError, words: str) -> VecwrapError:
+    """Return an error, and each of the mistakes that it lists, with words at its end."""
+    mistakes = tuple(with_words(each, words) for each in error.mistakes)
+    made = type(error)("\n".join(map(str, mistakes)) or f"{error} {words}")
+    made.mistakes, made.wrappers = mistakes, error.wrappers
+    return made
 
 
 def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:

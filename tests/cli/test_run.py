@@ -91,6 +91,9 @@ def test_the_folder_holds_what_the_run_was(capsys):
         ("PongNoFrameskip-v4 n=1 | atari", "ale-py", True),
         ("InvertedPendulum-v5 n=1", "mujoco", True),
         ("Pendulum-v1 n=1", "mujoco", False),
+        ("pettingzoo:classic/connect_four-v3 n=1", "pettingzoo", True),
+        ("pettingzoo.classic.rps.rps:parallel_env n=1", "pettingzoo", True),
+        ("Pendulum-v1 n=1", "pettingzoo", False),
     ],
 )
 def test_versions_are_of_what_the_stream_comes_from(line, package, counts):

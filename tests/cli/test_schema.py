@@ -69,7 +69,8 @@ WRAPPERS = [
     "'clip_reward:-1e-3,.inf'", "{filter_obs: [[a, b]]}", "{rescale_action: {low: 0, high: 1}}", "mujoco",
     "mujoco:gamma=0.9", "{mujoco: {gamma: 0.9, clip: 5}}", "pkg.mod:Class", "pkg.mod:Class:4,k=v",
     "'my_wrappers:Scale:'", "my_wrappers:Scale:2.0", "{my_wrappers:Scale: 2}", "{pkg.mod:Outer.Inner: {k: [1]}}",
-    "{seed_each_episode: [[1, 2]]}", "{time_limit: 9}",
+    "{seed_each_episode: [[1, 2]]}", "{seed_each_episode: 'my_pkg:seeds'}", "{time_limit: 9}",
+    "{video: {dir: v, trigger: 'my_pkg:when'}}",
 ]  # fmt: skip
 
 
@@ -132,6 +133,7 @@ def test_a_file_that_extends_another_changes_its_wrappers():
         "env: A\nwrappers: ['framestack : 4']\n",
         "env: A\nwrappers: {framestack: {k: 2}}\n", "env: A\nwrappers: ['a b:C']\n",
         "env: A\nwrappers: [pkg.mod.Class]\n",
+        "env: A\nwrappers: [video: {dir: v, trigger: when}]\n",
         "extends: base.yaml\nwrappers: {framestak: {k: 2}}\n", "extends: base.yaml\nwrappers: {framestack: {kk: 2}}\n",
         "extends: 3\n", "extends: null\n", "extends: ''\n",
         "extends: null\nenv: A\nwrappers: {framestack: {k: 2}}\n",

@@ -16,9 +16,24 @@ TOYS = """
 import os
 import signal
 
+import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 calls = 0
+
+
+class Careful(gymnasium.Env):
+    observation_space = spaces.Box(0, 1, (1,))
+    action_space = spaces.Discrete(9)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {"action_mask": np.arange(9) == 7}
+
+    def step(self, action):
+        assert action == 7, "illegal"
+        return np.zeros(1, np.float32), 1.0, False, False, {"action_mask": np.arange(9) == 7}
 
 
 def counting(observations):
@@ -77,6 +92,11 @@ def test_the_parts_are_those_of_the_pipeline_inner_first_and_add_up(capsys):
     assert 50 <= data["vector_steps"] <= 150  # of 200, about half are taken without the clock
     assert data["microseconds_without_stopwatch"] > 0
     assert sorted(path.name for path in Path.cwd().iterdir() if path.name != "__pycache__") == ["toys_of_time.py"]
+
+
+def test_a_random_policy_takes_legal_actions(capsys):
+    data = timed(capsys, "toys_of_time:Careful n=2 backend=dummy", "--steps", "100")
+    assert {part["name"]: part["calls"] for part in data["parts"]}["random"] == data["vector_steps"]
 
 
 def test_the_table_has_a_row_and_a_bar_for_each_part(capsys):

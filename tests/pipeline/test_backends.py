@@ -4,7 +4,10 @@ import gymnasium
 import pytest
 
 import vecwrap
+from tests.agents import Turns
 from vecwrap.pipeline import backends
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.testing import ToyEnv, assert_same
 
 
@@ -35,6 +38,22 @@ def test_a_step_that_costs_less_than_handing_it_over_stays_here(n, cores, cost, 
 def test_what_asks_for_workers_gets_them(settings):
     with vecwrap.build("CartPole-v1", n=4, **settings) as env:
         assert env.backend == "shmem"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"env": "CartPole-v1", "n": 1}, "one sub-environment is quickest"),
+        ({"env": ToyEnv, "n": 3}, "3 sub-environments share the cores"),
+        ({"env": "CartPole-v1", "n": 4, "envs_per_engine": 4, "autoreset": "next_step"}, "one engine is quickest"),
+        ({"env": "CartPole-v1", "n": 12, "envs_per_engine": 4, "autoreset": "next_step"}, "3 engines share the cores"),
+        ({"env": "pettingzoo:classic/rps-v2", "n": 1}, "one game is quickest"),
+        ({"env": Turns, "n": 3}, "3 games share the cores"),
+        ({"env": lambda: Turns(4), "n": 3}, "3 games share the cores"),  # as is seen when one is made
+    ],
+)
+def test_the_reason_says_of_what_there_are_so_many(settings, said):
+    assert f"because {said}" in str(plan(PipelineSpec.from_dict(settings)).with_spaces())
 
 
 def test_the_stream_and_the_hash_are_those_of_any_backend():

@@ -102,7 +102,8 @@ def test_an_unknown_name(args: tuple[Any, ...], kwargs: dict[str, Any], message:
 def test_an_environment_that_was_made_is_told_what_to_give_instead() -> None:
     with gymnasium.make("CartPole-v1") as env, contextlib.closing(gymnasium.make_vec("CartPole-v1", 2)) as vector:
         remedy = (
-            " Each sub-environment is created anew, so pass a callable that makes one: lambda: gymnasium.make(...)."
+            " Each sub-environment is created separately, so pass a callable that makes one: lambda: "
+            "gymnasium.make(...)."
         )
         assert message_of(SpecError, env).endswith(remedy)
         assert message_of(SpecError, [env, env]).endswith(remedy)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
+from vecwrap.pipeline.changes import KEYS, other_word
 from vecwrap.pipeline.places import Place
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec, overridden
@@ -114,6 +115,10 @@ def test_what_was_given_stays_as_it_was() -> None:
     size["width"] = 10
     assert spec == PipelineSpec.from_dict(BASE)
     assert changed.env_kwargs["size"] == {"width": 9}
+
+
+def test_no_key_of_a_pipeline_is_another_librarys_word_for_something() -> None:
+    assert [key for key in KEYS if other_word(key)] == []
 
 
 @pytest.mark.parametrize(

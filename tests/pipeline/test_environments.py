@@ -364,3 +364,24 @@ def test_arguments_come_on_top_of_those_of_a_spec():
 def test_a_spec_without_an_entry_point_is_refused():
     with pytest.raises(SpecError, match='env "Bare-v0": is registered without an entry point for one environment'):
         vecwrap.build(gymnasium.envs.registration.EnvSpec("Bare-v0"), n=1)
+
+
+@pytest.mark.parametrize(
+    ("target", "settings", "shipped", "takes"),
+    [
+        ("CartPole-v1", {}, True, "sutton_barto_reward"),
+        ("gymnasium.envs.classic_control:CartPoleEnv", {"env_kwargs": {"render_mode": None}}, True, "render_mode"),
+        ("gymnasium.envs.registration:make", {"env_kwargs": {"id": "CartPole-v1"}}, False, "id"),
+        (Counter, {}, False, "length"),
+        ("pettingzoo:classic/rps-v2", {}, False, "max_cycles"),
+        ("pettingzoo.classic.connect_four.connect_four:env", {}, False, "screen_scaling"),
+    ],
+)
+def test_what_makes_it_is_known_however_it_is_written(
+    target: Any, settings: dict[str, Any], shipped: bool, takes: str
+) -> None:
+    if "pettingzoo" in str(target):
+        pytest.importorskip("pettingzoo.classic.connect_four.connect_four")
+    found = find_environment(target, **settings)
+    assert found.is_shipped is shipped
+    assert takes in found.parameters()

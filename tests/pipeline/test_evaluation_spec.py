@@ -8,6 +8,7 @@ import pytest
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
+from vecwrap.pipeline.check import check
 from vecwrap.pipeline.evaluation import evaluation, in_mode
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
@@ -188,6 +189,22 @@ def test_a_section_that_cannot_be_read_is_refused_with_its_line(section: str, me
     with pytest.raises(SpecError) as error:
         PipelineSpec.from_yaml(PONG + section, "p.yaml")
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("in_section", [False, True])
+def test_all_mistakes_are_listed_those_of_an_evaluation_too(in_section: bool) -> None:
+    wrong = {"wrappers": ["framestack:4,pp=3", {"monitor": {"window": "x", "q": 1}}]}
+    pipeline = {"env": "CartPole-v1", **({"eval": wrong} if in_section else wrong)}
+    with pytest.raises(SpecError) as error:
+        plan(PipelineSpec.from_dict(pipeline))
+    for said in (list(map(str, error.value.mistakes)), [finding.reason for finding in check(pipeline)]):
+        assert [text[text.index("argument ") :].split(":")[0] for text in said] == [
+            "argument pp",
+            "argument window",
+            "argument q",
+        ]
+        for text in said:
+            assert text.endswith("(This is of the evaluation that the section eval describes.)") is in_section
 
 
 def test_the_resolved_pipeline_holds_the_whole_evaluation_and_is_stable() -> None:

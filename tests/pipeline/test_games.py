@@ -1,6 +1,7 @@
 """Games of several agents in pipelines: what makes them, how they are planned, and what is refused."""
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -126,7 +127,7 @@ def test_options_count_games_and_batches_count_rows():
     ("settings", "said"),
     [
         ({"wrappers": ["time_limit:9"]}, r'"time_limit" wraps a gymnasium.Env of one agent, and a game has several'),
-        ({"envs_per_engine": 2, "autoreset": "next_step"}, "a game is no engine|expected a gymnasium.vector.VectorEnv"),
+        ({"envs_per_engine": 2, "autoreset": "next_step"}, "a game is not an engine|expected a gymnasium.vector"),
         ({"wrappers": [{"seed_each_episode": {"seeds": [1, 2]}}]}, "seed_each_episode.*a game"),
     ],
 )
@@ -147,6 +148,29 @@ def test_unknown_games_have_near_ones():
         SpecError, match='PettingZoo has no such game. Did you mean "pettingzoo:classic/connect_four-v3"'
     ):
         vecwrap.build("pettingzoo:classic/connect_for-v3", n=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "argument", "said"),
+    [
+        (CONNECT, "screen_scalin", f'{CONNECT} takes no such argument. Did you mean "screen_scaling"?'),
+        ("pettingzoo:classic/rps-v2", "x", "takes no such argument. It takes num_actions, max_cycles, render_mode,"),
+        (lambda **kwargs: Turns(4, **kwargs), "x", "lambda takes no such argument."),
+    ],
+)
+def test_an_argument_that_a_game_does_not_take_is_refused_with_those_that_it_does(make, argument, said):
+    with pytest.raises(PlanError, match=re.escape(f"env_kwargs.{argument}: ") + ".*" + re.escape(said)) as error:
+        vecwrap.build(make, n=1, backend="dummy", env_kwargs={argument: 1})
+    assert "none" not in str(error.value)
+
+
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+@pytest.mark.parametrize("settings", [{"render_mode": "rgb_aray"}, {"env_kwargs": {"render_mode": "rgb_aray"}}])
+def test_a_render_mode_that_a_game_does_not_have_is_refused(settings, backend):
+    said = 'render_mode: expected one that .* has .human, rgb_array.*, got "rgb_aray". Did you mean "rgb_array"'
+    for game in (CONNECT, "pettingzoo:classic/rps-v2"):
+        with pytest.raises(PlanError, match=said):
+            vecwrap.build(game, n=1, backend=backend, **settings)
 
 
 def test_a_game_that_is_made_already_is_answered_with_what_is_possible():

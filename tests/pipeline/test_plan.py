@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -151,6 +152,28 @@ def test_callables_and_partials_are_looked_through() -> None:
     assert [wrapper.runs_in for wrapper in wrappers] == ["worker", "worker", "parent", "parent"]
     assert wrappers[0].spec.name == "scale"
     assert wrappers[3].bound.kwargs == {"k": 3}
+
+
+def test_text_is_imported_where_only_a_callable_or_class_fits() -> None:
+    """What accepts text resolves it itself: it may be another kind of name."""
+
+    def wrap(env: Any, rule: Callable[[int], bool], kind: type | None, sample: str | Callable[[int], bool]) -> Any:
+        return env
+
+    paths = ["math:isnan", "pathlib:Path", "math:isinf"]
+    (wrapper,) = planned("PlanBlank-v0 n=1 backend=dummy", wrappers=[WrapperSpec(wrap, args=tuple(paths))]).wrappers
+    assert wrapper.bound.kwargs == {"rule": math.isnan, "kind": Path, "sample": "math:isinf"}
+    assert list(wrapper.spec.kwargs.values()) == paths
+
+
+def test_text_is_imported_in_arguments_that_can_only_be_given_by_position_too() -> None:
+    def wrap(env: Any, rule: Callable[[int], bool], *names: str) -> Any:
+        return env
+
+    spec = WrapperSpec(wrap, args=("math:isnan", "math:isinf"))
+    (wrapper,) = planned("PlanBlank-v0 n=1 backend=dummy", wrappers=[spec]).wrappers
+    assert wrapper.bound.args == (math.isnan, "math:isinf")
+    assert wrapper.spec.args == ("math:isnan", "math:isinf")
 
 
 def test_an_object_that_can_be_called_runs_where_its_call_says() -> None:

@@ -458,8 +458,8 @@ def test_envpools_infos_stay_columns_across_workers():
         ),
         ("CartPole-v1 n=4 envs_per_engine=2 | time_limit:9", "it wraps single environments, and an engine steps 2"),
         ("CartPole-v1 n=4 envs_per_engine=2 batch_size=2", "batch_size: the rows of an engine arrive together"),
-        ("CartPole-v1 n=4 envs_per_engine=2 backend.on_failure=restart", "an engine is not made anew"),
-        ("CartPole-v1 n=4 envs_per_engine=1 backend.on_failure=restart", "an engine is not made anew"),
+        ("CartPole-v1 n=4 envs_per_engine=2 backend.on_failure=restart", "an engine is not recreated"),
+        ("CartPole-v1 n=4 envs_per_engine=1 backend.on_failure=restart", "an engine is not recreated"),
         ("Pendulum-v1 n=4 envs_per_engine=2", "Pendulum-v1 is registered without a vector class"),
     ],
 )

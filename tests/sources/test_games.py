@@ -226,7 +226,7 @@ def test_a_part_of_a_game_is_neither_sent_nor_reset(backend):
         with pytest.raises(
             ArgumentError,
             match=r"env_ids: expected all rows of a game or none, got game 1 \(tictactoe_v3\) without its rows "
-            r"3 \(player_2\); agents of one game step and begin anew together",
+            r"3 \(player_2\); agents of one game step and begin again together",
         ):
             env.send([0, 0, 0], env_ids=[0, 1, 2])
         with pytest.raises(ArgumentError, match=r"reset_mask: .*got game 3 .*without its rows 6 \(player_1\)"):

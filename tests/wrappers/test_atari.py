@@ -20,6 +20,7 @@ from gymnasium.wrappers import AtariPreprocessing
 from stable_baselines3.common.atari_wrappers import AtariWrapper
 
 import vecwrap
+from tests.games import check_no_ops
 from vecwrap.errors import PlanError, ResetNeededError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
@@ -203,17 +204,7 @@ def seen(row):
 
 
 def test_a_game_begins_with_1_to_30_no_ops_drawn_as_one_number_of_the_games_own_generator():
-    env = scripted(noop_max=30)
-    env.reset(seed=5)
-    expected = np.random.default_rng(5)
-    counts = [len(env.unwrapped.actions[-1])]
-    assert counts == [expected.integers(1, 31)]
-    for _ in range(300):
-        env.reset()
-        counts.append(len(env.unwrapped.actions[-1]))
-        assert counts[-1] == expected.integers(1, 31)
-    assert (min(counts), max(counts)) == (1, 30)
-    assert {action for game in env.unwrapped.actions for action in game} == {0}
+    check_no_ops(scripted(noop_max=30))
 
 
 def test_a_game_that_ends_within_its_no_ops_is_reset_and_the_rest_of_them_played():

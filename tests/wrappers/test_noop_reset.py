@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 from stable_baselines3.common.atari_wrappers import NoopResetEnv
 
-from tests.games import FIRES, Game, played
+from tests.games import FIRES, Game, check_no_ops, played
 from tests.streams import ToyEnv, assert_same
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.episodic_life import EpisodicLife
@@ -17,17 +17,7 @@ gymnasium.register_envs(ale_py)
 
 
 def test_lineages_begin_a_game_with_1_to_30_no_ops_drawn_as_one_number_of_the_games_own_generator():
-    env = NoopReset(Game())
-    env.reset(seed=5)
-    expected = np.random.default_rng(5)
-    counts = [len(env.unwrapped.actions[-1])]
-    assert counts == [expected.integers(1, 31)]
-    for _ in range(300):
-        env.reset()
-        counts.append(len(env.unwrapped.actions[-1]))
-        assert counts[-1] == expected.integers(1, 31)
-    assert (min(counts), max(counts)) == (1, 30)
-    assert {action for game in env.unwrapped.actions for action in game} == {0}
+    check_no_ops(NoopReset(Game()))
 
 
 def test_equals_sb3_on_a_real_game():

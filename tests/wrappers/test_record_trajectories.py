@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import vecwrap
 from tests.backs import DummyBackend, ShmemBackend
+from tests.calls import operations
 from tests.streams import Driver, Lives, ToyEnv, assert_same
 from vecwrap.errors import CheckpointError, PlanError
 from vecwrap.rows.batch import leaves
@@ -29,12 +30,6 @@ pytestmark = pytest.mark.usefixtures("quick_workers")
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 BOX = spaces.Box(0, 255, (2, 3), np.uint8)
 TREE = spaces.Dict({"image": BOX, "more": spaces.Tuple([spaces.Discrete(5), spaces.Dict({"x": BOX})])})
-operations = st.lists(
-    st.tuples(
-        st.sampled_from(["step", "step", "step", "reset", "partial"]), st.lists(st.booleans(), min_size=3, max_size=3)
-    ),
-    max_size=40,
-)
 STEPS = [("step", ())] * 20
 
 

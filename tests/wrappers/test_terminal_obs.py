@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import vecwrap
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
+from tests.calls import operations
 from tests.streams import Driver, ToyEnv, assert_same, replay
 from tests.toys import LastLife
 from vecwrap.env.picture import tile
@@ -25,12 +26,6 @@ from vecwrap.wrappers.terminal_obs import TerminalObs
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 BOX = spaces.Box(0, 255, (2, 3), np.uint8)
 TREE = spaces.Dict({"image": BOX, "more": spaces.Tuple([spaces.Discrete(5), spaces.Dict({"x": BOX})])})
-operations = st.lists(
-    st.tuples(
-        st.sampled_from(["step", "step", "step", "reset", "partial"]), st.lists(st.booleans(), min_size=3, max_size=3)
-    ),
-    max_size=40,
-)
 STEPS = [("step", ())] * 25
 
 

@@ -20,7 +20,7 @@ from vecwrap.env import saving as checkpoint
 from vecwrap.env.saving import write_whole
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError, paths_looked_at
-from vecwrap.pipeline.environments import engine_of
+from vecwrap.pipeline.environments import engine_of, module_of
 from vecwrap.pipeline.plan import Plan
 from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, STATISTICS, moved
 from vecwrap.tools.rollout import Tally
@@ -153,10 +153,9 @@ def refuse_taken(folder: Path, remedy: str = "Give another folder, or delete thi
 
 def versions(planned: Plan) -> dict[str, str]:
     """Return the versions of everything that a pipeline's stream comes from: Python and installed distributions."""
-    targets: list[Any] = [wrapper.target for wrapper in planned.wrappers] + list(planned.environment.factories)
+    targets: list[Any] = [wrapper.target for wrapper in planned.wrappers]
     for part in planned.environment.each:
-        if part.env_spec is not None:
-            targets += [part.env_spec.entry_point, engine_of(part.env_spec.entry_point)]
+        targets += [part.entry_point, engine_of(part.entry_point)]
     modules = {"gymnasium", "numpy", "cv2", *map(_top_module, targets)} - {"vecwrap"}
     owners = metadata.packages_distributions()
     names = sorted({name for module in modules for name in owners.get(module, ())})
@@ -167,5 +166,4 @@ def versions(planned: Plan) -> dict[str, str]:
 def _top_module(target: Any) -> str:
     while hasattr(target, "func"):  # a partial
         target = target.func
-    name = target if isinstance(target, str) else getattr(target, "__module__", "")
-    return str(name).partition(":")[0].partition(".")[0]
+    return module_of(target).partition(".")[0]

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vecwrap.cli.output import name_table, print_json, refuse_unwritable, write_out
+from vecwrap.env.action_masks import ActionMasks
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlotError, SpecError, VecwrapError
 from vecwrap.pipeline.build import build
@@ -94,8 +95,10 @@ def _measure(
     env: VecEnv, act: Policy, name: str, steps: int | None, seconds: float | None, interrupt: Interrupt
 ) -> _Timed:
     """Step in blocks, alternating the stopwatch on and off, so that fluctuations affect both alike."""
+    if name == "random":
+        env.reset()  # its infos may have masks
     player = Player(env, act, where=f"--policy {name}")
-    asks = bool(player.given) and (name != "random" or env.possible_agents != ())  # else any action will do
+    asks = bool(player.given) and (name != "random" or ActionMasks(env).now() is not None)  # else any action will do
     env = player if asks else env
     watch = Stopwatch(env)
     timed = watch.timed(name, "policy", "the policy", player.act if asks else act)

@@ -17,7 +17,6 @@ from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, overridden
 from vecwrap.pipeline.values import scalar, shown
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import plan_wrappers
-from vecwrap.sources.factories import creator_of
 
 
 def read_pipeline(
@@ -173,9 +172,8 @@ def with_images(spec: PipelineSpec) -> PipelineSpec:
         return spec
     found = find_environment(spec.env, spec.env_kwargs, None, spec.source.at("env"))
     for part in found.each:
-        maker = part.env_spec.entry_point if part.env_spec is not None else part.factories[0]
         try:
-            creator = creator_of(maker)
+            creator = part.creator()
         except (Exception, SystemExit):  # building reports it, with its location
             return spec
         if "rgb_array" not in getattr(creator, "metadata", {}).get("render_modes", ()):

@@ -8,24 +8,24 @@ import contextlib
 import json
 import os
 import re
-import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Union, get_args, get_origin
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import numpy as np
 
 from vecwrap.cli.inspect import Row, argument_help, backend_rows, wrapper_rows
 from vecwrap.errors import SpecError
-from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature
+from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, is_callable, members
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import plain
 from vecwrap.pipeline.words import POSITIONAL
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.import_paths import PATTERN
 
 Json = dict[str, Any]
 
-_IMPORT_PATH = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
+_IMPORT_PATH: Json = {"type": "string", "pattern": f"^{PATTERN}$"}
 
 
 def pipeline_schema() -> Json:
@@ -102,7 +102,7 @@ def _wrapper(rows: Sequence[Row]) -> Json:
     mapping = {
         "type": "object",
         "properties": {row.name: {"$ref": f"#/$defs/wrapper {row.name}", "description": row.summary} for row in rows},
-        "patternProperties": {f"^{_IMPORT_PATH}$": {}},
+        "patternProperties": {_IMPORT_PATH["pattern"]: {}},
         "additionalProperties": False,
         "minProperties": 1,
         "maxProperties": 1,
@@ -122,7 +122,7 @@ def _changes(rows: Sequence[Row]) -> Json:
             }
             for row in rows
         },
-        "patternProperties": {"^[0-9]+$": {}, f"^{_IMPORT_PATH}$": {}, "^[A-Z]\\w*$": {}},
+        "patternProperties": {"^[0-9]+$": {}, _IMPORT_PATH["pattern"]: {}, "^[A-Z]\\w*$": {}},
         "additionalProperties": False,
     }
 
@@ -168,7 +168,7 @@ def _backend(rows: Sequence[Row]) -> Json:
     options = {p.name: p for row in rows for p in row.parameters}
     helps = {name: text for row in rows for name, text in row.help.items()}
     auto = Row("auto", "", "The one that fits n.", tuple(options.values()), helps, "")
-    imported = {"name": {"type": "string", "pattern": f"^{_IMPORT_PATH}$"}}
+    imported = {"name": _IMPORT_PATH}
     return {
         "anyOf": [
             *_names([auto, *rows]),
@@ -198,7 +198,7 @@ def _names(rows: Iterable[Row]) -> list[Json]:
 def _text(rows: Sequence[Row]) -> Json:
     """One of them as text: a known name, or an import path that no ``name:argument`` looks like."""
     names = "|".join(re.escape(row.name) + (r":\s*\S" if _required(row) else r"(?::|\s*$)") for row in rows)
-    return {"type": "string", "pattern": rf"^\s*(?:{names}|{_IMPORT_PATH}:|[A-Za-z_]\w*\.[\w.]*:[A-Za-z_])"}
+    return {"type": "string", "pattern": rf"^\s*(?:{names}|{PATTERN}:|[A-Za-z_]\w*\.[\w.]*:[A-Za-z_])"}
 
 
 def _properties(row: Row) -> dict[str, Json]:
@@ -236,25 +236,26 @@ def json_type(annotation: Any) -> dict[str, Any]:
     """Return the JSON schema of what ``checked`` accepts from a file for a type; ``{}`` if that is anything."""
     if isinstance(annotation, str) or annotation is Any:
         return {}
-    origin = get_origin(annotation)
-    if origin in (Union, types.UnionType):
-        return _any_of([json_type(member) for member in get_args(annotation)])
-    if origin is Literal:
+    if len(joined := members(annotation)) > 1:
+        return _any_of([json_type(member) for member in joined])
+    if is_callable(annotation):
+        return dict(_IMPORT_PATH)
+    if get_origin(annotation) is Literal:
         return {"enum": list(get_args(annotation))}
     try:
         schema = msgspec.json.schema(annotation, schema_hook=_json_type_of_class)
     except TypeError:
-        return dict(_NOTHING) if (origin or annotation) is Callable else {}
+        return {}
     return _without_references(schema)
 
 
 _NOTHING: dict[str, Any] = {"not": {}}  # matches nothing in a file
 
 
-def _any_of(members: list[dict[str, Any]]) -> dict[str, Any]:
-    if {} in members:
+def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+    if {} in schemas:
         return {}
-    told = [member for index, member in enumerate(members) if member != _NOTHING and member not in members[:index]]
+    told = [schema for index, schema in enumerate(schemas) if schema != _NOTHING and schema not in schemas[:index]]
     return told[0] if len(told) == 1 else {"anyOf": told} if told else dict(_NOTHING)
 
 

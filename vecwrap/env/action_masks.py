@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any, Literal, TypeAlias
 
@@ -154,20 +155,31 @@ class ActionMasks:
 
     def _firsts(self) -> list[int]:
         """The places of the first action of each dimension."""
-        space = self._env.single_action_space
-        if isinstance(space, spaces.MultiDiscrete):
-            return [0, *np.cumsum(space.nvec.ravel())[:-1].tolist()]
-        return list(range(0, self._size(), 2)) if isinstance(space, spaces.MultiBinary) else [0]
+        return [0, *np.cumsum(choices_of(self._env.single_action_space))[:-1].tolist()]
 
     def _size(self) -> int:
-        space = self._env.single_action_space
-        if isinstance(space, spaces.Discrete):
-            return int(space.n)
-        if isinstance(space, spaces.MultiDiscrete):
-            return int(space.nvec.sum())
-        if isinstance(space, spaces.MultiBinary):
-            return 2 * int(np.prod(space.shape))
-        raise ArgumentError(f"{MEMBER}: expected Discrete, MultiDiscrete or MultiBinary actions, got {space}")
+        return sum(choices_of(self._env.single_action_space))
+
+
+def choices_of(space: spaces.Space[Any]) -> list[int]:
+    """How many actions each dimension of a space has, whose masks stand side by side."""
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)]
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.nvec.ravel().tolist()
+    if isinstance(space, spaces.MultiBinary):
+        return [2] * math.prod(space.shape)
+    raise ArgumentError(f"{MEMBER}: expected Discrete, MultiDiscrete or MultiBinary actions, got {space}")
+
+
+def draw_legal(space: spaces.Space[Any], masks: BoolArray, rng: np.random.Generator) -> Any:
+    """Draw an action for each of m rows, each legal one equally often; without a legal one, the first."""
+    drawn = []
+    for part in np.split(masks, np.cumsum(choices_of(space))[:-1], axis=1):
+        chosen = np.floor(rng.random(len(part)) * part.sum(axis=1))
+        drawn.append((np.cumsum(part, axis=1) > chosen[:, None]).argmax(axis=1))
+    actions = np.stack(drawn, axis=1).reshape(len(masks), *(space.shape or ()))
+    return (actions + getattr(space, "start", 0)).astype(space.dtype)
 
 
 def masks_of(env: Any) -> BoolArray:

@@ -149,7 +149,7 @@ class Books:
         what = "reset_mask" if of_reset else "env_ids"
         raise ArgumentError(
             f"{what}: expected all rows of a game or none, got game {game} ({self._together[1]}) without its rows "
-            f"{which}; agents of one game step and begin anew together"
+            f"{which}; agents of one game step and begin again together"
             + ("" if of_reset else ", and the actions of those that are not to move are ignored")
         )
 

@@ -67,7 +67,7 @@ class Core:
         if batch_size is not None and agents and batch_size % agents:
             raise PlanError(f"batch_size: expected a multiple of {rows}, the agents of a game, got {batch_size}")
         if engines and restarts.restart:
-            raise PlanError("on_failure: an engine is not made anew; leave it out")
+            raise PlanError("on_failure: an engine is not recreated; leave it out")
         if restarts.restart:
             if type(runner).recreate is Runner.recreate:
                 raise PlanError(f'on_failure: {runner.name} cannot recreate sub-environments; expected "raise"')
@@ -228,7 +228,7 @@ class Core:
                 )
             except SubEnvError:  # its own code fails again
                 self.load_sub_env_states(None)
-            raise CheckpointError(f"{error}; its saved state does not fit; save it anew") from error
+            raise CheckpointError(f"{error}; its saved state does not fit; save it again") from error
         endings.never_reset[:] = False
         for i, state in enumerate(states):
             books.slots.observations.put(i, state["observation"])

@@ -187,7 +187,7 @@ def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
     if not isinstance(state, dict):
         raise CheckpointError(f"expected what state_dict gave, got {type(state).__name__}; load reads a file")
     if not same_data(state.get("format"), FORMAT):
-        raise CheckpointError(f"expected a state of format {FORMAT}, got {state.get('format')!r}; save it anew")
+        raise CheckpointError(f"expected a state of format {FORMAT}, got {state.get('format')!r}; save it again")
     if "wrappers" not in state:
         raise CheckpointError(
             "expected the state of a chain, got its running statistics alone, which a run writes into its folder; use "
@@ -264,12 +264,12 @@ def _taken_in_by(name: str) -> Iterator[None]:
         yield
     except (VecwrapError, OSError) as error:
         if isinstance(error, SubEnvError):
-            raise CheckpointError(f"{name}: {error}; save it anew") from error
+            raise CheckpointError(f"{name}: {error}; save it again") from error
         raise
     except Exception as error:
         raise CheckpointError(
             f"{name}: expected a state as state_dict gave it, got one that cannot be loaded "
-            f"({type(error).__name__}: {text_of(error)[:500]}); save it anew"
+            f"({type(error).__name__}: {text_of(error)[:500]}); save it again"
         ) from error
 
 
@@ -377,7 +377,14 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     remedy = "expected the file that save wrote; of a run, its stats.npz"
     try:
         with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
-            members = _Members(archive, os.fstat(stream.fileno()).st_size, os.fspath(path))
+            limit = os.environ.get(LIMIT, "")
+            size = os.fstat(stream.fileno()).st_size
+            most = max(size, int(limit) if limit.isdecimal() else _MOST_BYTES)
+            too_large = (
+                f"{os.fspath(path)}: expected a state of at most {most:,} bytes, got a larger one, which its file "
+                f"packs into fewer. If you trust the file, raise the limit: {LIMIT}={10 * most}"
+            )
+            members = _Members(archive, most, too_large)
             state = _join(json.loads(members.array(_STRUCTURE).tobytes().decode()), members)
     except CheckpointError:
         raise
@@ -399,15 +406,22 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     return state
 
 
-class _Members:
-    """The arrays of a file. Together they may take as many bytes as the file has, or as the limit allows."""
+def read_arrays(path: Path, most: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Read all arrays of a file that holds nothing else; together they take at most so many bytes."""
+    with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
+        members = _Members(archive, most, f"expected arrays of at most {most:,} bytes, as were added, got more")
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        return {name: members.array(name) for name in names}
 
-    def __init__(self, archive: zipfile.ZipFile, size: int, path: str) -> None:
+
+class _Members:
+    """The arrays of a file, which together take at most ``most`` bytes."""
+
+    def __init__(self, archive: zipfile.ZipFile, most: int, too_large: str) -> None:
         self._archive = archive
         self._infos = {info.filename: info for info in archive.infolist()}
-        self._path = path
-        limit = os.environ.get(LIMIT, "")
-        self._left = self._most = max(size, int(limit) if limit.isdecimal() else _MOST_BYTES)
+        self._left = most
+        self._too_large = too_large  # what is said if they take more
 
     def array(self, name: str) -> np.ndarray[Any, Any]:
         """Read an array, whose size is looked at first."""
@@ -427,10 +441,7 @@ class _Members:
     def _take(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            raise CheckpointError(
-                f"{self._path}: expected a state of at most {self._most:,} bytes, got a larger one, which its file "
-                f"packs into fewer. If you trust the file, raise the limit: {LIMIT}={10 * self._most}"
-            )
+            raise CheckpointError(self._too_large)
 
 
 def refuse_unread(stats: Any, where: str) -> None:

@@ -40,8 +40,13 @@ def step_cost(specs: Sequence[EnvSpec | None], num_wrappers: int) -> float | Non
     return max(known) if len(known) == len(costs) else None
 
 
-def choose(options: Mapping[str, Any], n: int, *, cost: float | None, in_part: bool) -> tuple[str, str]:
-    """Return the name of a backend, and why; ``in_part``: ``recv`` takes some rows while others are being stepped."""
+def choose(
+    options: Mapping[str, Any], n: int, *, cost: float | None, in_part: bool, of: str = "sub-environment"
+) -> tuple[str, str]:
+    """Return the name of a backend for n of something, and why.
+
+    ``in_part``: ``recv`` takes some rows while others are being stepped.
+    """
     asked = [name for name in option_names(ProcessOptions) if options.get(name) is not None]
     if asked:
         return "shmem", f"{' and '.join(asked)} ask{'s' * (len(asked) == 1)} for worker processes"
@@ -51,22 +56,22 @@ def choose(options: Mapping[str, Any], n: int, *, cost: float | None, in_part: b
             "on_failure=restart asks for worker processes, so that a crash takes no more than its own with it",
         )
     if n == 1:
-        return "dummy", "one sub-environment is quickest in this process"
+        return "dummy", f"one {of} is quickest in this process"
     saved = None if cost is None else n * cost * (1 - 1 / min(n, usable_cores()))
     if saved is not None and saved <= HAND_OVER and not in_part:
         return "dummy", f"{n} steps of so cheap an environment are quicker in this process than handed to others"
-    return "shmem", f"{n} sub-environments share the cores; vecwrap tune measures whether another way is quicker"
+    return "shmem", f"{n} {of}s share the cores; vecwrap tune measures whether another way is quicker"
 
 
 def plan_backend(
-    spec: PipelineSpec, n: int, *, known: bool = False, cost: float | None = None
+    spec: PipelineSpec, n: int, *, known: bool = False, cost: float | None = None, games: bool = False
 ) -> tuple[type[Runner], Mapping[str, Any], BackendSpec, str]:
     """Choose and check a backend: its runner, its options, its resolved spec, and why (``""`` if it was requested)."""
     given, number = dict(spec.backend.options), n // (spec.envs_per_engine or 1)  # of what is distributed
     target, reason = spec.backend.target, ""
     if target == "auto":
-        target, reason = choose(given, number, cost=cost, in_part=spec.batch_size is not None)
-        reason = reason if spec.envs_per_engine is None else reason.replace("sub-environment", "engine")
+        of = "game" if games else "sub-environment" if spec.envs_per_engine is None else "engine"
+        target, reason = choose(given, number, cost=cost, in_part=spec.batch_size is not None, of=of)
     where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
     runner = find_runner(target, where)
     signature = signature_of(runner)
@@ -77,7 +82,6 @@ def plan_backend(
         restarts = RestartOptions(**{name: options[name] for name in option_names(RestartOptions) if name in options})
         alone = True
         if isinstance(own, ProcessOptions):
-            own.refuse_isolation(restart=restarts.restart, batch_size=spec.batch_size)
             asked = own.isolating(restart=restarts.restart, batch_size=spec.batch_size)
             alone = bool(asked or own.workers or own.envs_per_worker)
     if (options.get("workers") or 0) > number:

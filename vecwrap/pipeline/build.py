@@ -28,7 +28,7 @@ from vecwrap.pipeline.run_folder import Run, read_run
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_wrappers
-from vecwrap.pipeline.wrappers import plan_wrappers, refuse_wrappers_of_sub_envs
+from vecwrap.pipeline.wrappers import plan_wrappers, refuse_around_engine
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.declares import Declares
 from vecwrap.sources.description import of_several_agents
@@ -263,7 +263,7 @@ def wrap(
     """
     with brief:
         _, wrappers = plan_wrappers(read_wrappers(wrappers, Source(steps=("wrappers",))))
-        refuse_wrappers_of_sub_envs(wrappers)
+        refuse_around_engine(wrappers)
     env = vector_env
     if any(kind.__module__.startswith("stable_baselines3.") for kind in type(env).__mro__):
         raise PlanError(

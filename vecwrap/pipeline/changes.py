@@ -101,7 +101,9 @@ def _read_one_env(env: Any, source: Source) -> str | EnvSpec | Callable[..., Any
     if isinstance(env, gymnasium.vector.VectorEnv):
         remedy = "vecwrap.wrap puts wrappers around a vector environment"
     elif isinstance(env, gymnasium.Env):
-        remedy = "Each sub-environment is created anew, so pass a callable that makes one: lambda: gymnasium.make(...)"
+        remedy = (
+            "Each sub-environment is created separately, so pass a callable that makes one: lambda: gymnasium.make(...)"
+        )
     got = f"expected an environment id or a callable that makes one environment, got {shown(env)}"
     return fail(source, f"{got}. {remedy}" if remedy else got)
 
@@ -270,7 +272,7 @@ _OTHER_WORDS = {
     **dict.fromkeys(("vec_env_cls", "vectorization_mode"), "How the sub-environments run is called backend"),
     "monitor_dir": "Scores are written by a wrapper: wrappers: [{monitor: {dir: ...}}]",
     **dict.fromkeys(("id", "env_id", "environment", "env_name"), "The environment is called env"),
-    **dict.fromkeys(("wrappers", "pipeline", "chain"), "The wrappers are called wrappers"),
+    **dict.fromkeys(("layers", "pipeline", "chain"), "What wraps the environment is called wrappers"),
     **{
         option: f"It is an option of the backend: backend.{option}=... in a line, backend: {{{option}: ...}} in a file"
         for option in BACKEND_OPTIONS

@@ -188,11 +188,11 @@ def _findings(spec: PipelineSpec, engine: Any, strict: bool) -> Sequence[Finding
             good_spec = dataclasses.replace(good_spec, eval={})  # it may refer to the wrappers that are left out
         planned = plan(good_spec) if engine is None else plan_around(engine, good_spec)
     except (SpecError, PlanError) as error:
-        errors = {str(error): error}
+        errors = {str(each): each for each in error.mistakes or (error,)}
         try:
             plan_backend(good_spec, good_spec.n or 1)
         except (SpecError, PlanError) as other:
-            errors[str(other)] = other
+            errors |= {str(each): each for each in other.mistakes or (other,)}
         return [*findings, *(_refusal("refused", each, spec.source.file, good) for each in errors.values())]
     if not findings:  # otherwise a wrapper is missing, and spaces would not be the intended ones
         try:

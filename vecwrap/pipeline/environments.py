@@ -13,14 +13,14 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env_id, registry
 
 from vecwrap.errors import PlanError, SpecError, did_you_mean, is_installed
-from vecwrap.pipeline.games import find_game, makes_games
+from vecwrap.pipeline.games import find_game, makes_games, of_raw_game
 from vecwrap.pipeline.packages import how_to_install, where_it_is
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
@@ -29,10 +29,10 @@ from vecwrap.sources.factories import (
     MakeByCalling,
     MakeEngine,
     MakeEnvironment,
+    RenderMode,
     creator_of,
-    refuse_render_mode,
 )
-from vecwrap.sources.game_factories import PETTINGZOO
+from vecwrap.sources.game_factories import PETTINGZOO, MakeGame
 from vecwrap.sources.import_paths import imported
 
 Env = gymnasium.Env[Any, Any]
@@ -61,11 +61,25 @@ class Environment:
     env_spec: EnvSpec | None = None  # the registration, if it is an id
     parts: tuple[Environment, ...] = ()  # one for each sub-environment, if ``env`` or ``env_kwargs`` lists them
     is_game: bool = False  # whether it is known to make games of several agents
+    render_mode: RenderMode = field(default_factory=RenderMode)  # what it is made with
+    kwargs: Mapping[str, Any] = field(default_factory=dict)  # the ``env_kwargs``, as written
+    source: Source = field(default_factory=Source)  # where it was written
+    kwargs_source: Source = field(default_factory=Source)  # where they were
 
     @property
     def each(self) -> tuple[Environment, ...]:
         """The one for all sub-environments, or one for each."""
         return self.parts or (self,)
+
+    @property
+    def entry_point(self) -> Any:
+        """What makes it, of one environment: the import path of a registration, or the callable."""
+        if self.env_spec is not None:
+            return self.env_spec.entry_point
+        (make,) = self.factories
+        if isinstance(make, MakeGame):
+            return make.spec.entry_point
+        return make.func if isinstance(make, MakeByCalling) else make
 
     @property
     def is_shipped(self) -> bool:
@@ -74,9 +88,9 @@ class Environment:
             return all(part.is_shipped for part in self.parts)
         if self.env_spec is not None and self.env_spec.additional_wrappers:
             return False
-        entry = self.env_spec.entry_point if self.env_spec is not None else None
-        module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
-        return str(module).startswith(("gymnasium.envs.", "ale_py."))
+        if not isinstance(self.entry_point, (str, type)):  # a function, such as gymnasium.make, makes anything
+            return False
+        return module_of(self.entry_point).startswith(("gymnasium.envs.", "ale_py."))
 
     @property
     def name(self) -> str:
@@ -91,17 +105,18 @@ class Environment:
         assert isinstance(make, MakeEnvironment)
         return dataclasses.replace(self.env_spec, kwargs={**self.env_spec.kwargs, **make.kwargs})
 
+    def creator(self) -> Any:
+        """What makes it, imported; of PettingZoo's functions around a game, what they make it with."""
+        return of_raw_game(creator_of(self.entry_point))
+
     def parameters(self) -> list[str]:
-        """The names of the arguments that a registered environment takes; imports it."""
-        if self.env_spec is None or self.env_spec.entry_point is None:
-            return []
-        creator = creator_of(self.env_spec.entry_point)
-        return [parameter.name for parameter in Signature.of(creator, skip=0).parameters]
+        """The names of the arguments that it takes, as far as they are known; imports it."""
+        return [parameter.name for parameter in Signature.of(self.creator(), skip=0).parameters]
 
     def refuse_undrawable(self, where: str) -> None:
         """Refuse to draw if the package that a registered environment draws with is missing."""
         for part in self.each:
-            needed = of_module(_NEEDS_TO_DRAW, part.env_spec.entry_point) if part.env_spec is not None else None
+            needed = of_module(_NEEDS_TO_DRAW, part.entry_point)
             if needed and not is_installed(needed[0]):
                 raise SpecError(f"{where}: {part.name} needs {needed[0]} to draw: {needed[1]}")
 
@@ -122,11 +137,15 @@ class Environment:
             return dataclasses.replace(self, factories=(MakeByCalling(called, {"num_envs": num_envs, **keywords}),))
         return self
 
-    def with_kwargs(self, kwargs: Mapping[str, Any]) -> Environment:
-        """Return the same with additional arguments; of one."""
+    def with_kwargs(self, needed: Callable[[Environment], Mapping[str, Any]]) -> Environment:
+        """Return the same with the arguments that each registered one needs additionally."""
+        if self.parts:
+            return _of_parts(self.target, [part.with_kwargs(needed) for part in self.parts])
         (make,) = self.factories
-        assert isinstance(make, MakeEnvironment)
-        return dataclasses.replace(self, factories=(dataclasses.replace(make, kwargs={**make.kwargs, **kwargs}),))
+        if not isinstance(make, MakeEnvironment):
+            return self
+        kwargs = {**make.kwargs, **needed(self)}
+        return dataclasses.replace(self, factories=(dataclasses.replace(make, kwargs=kwargs),))
 
 
 def find_environment(
@@ -154,12 +173,11 @@ def find_environment(
         if not isinstance(kwargs, Mapping):
             kwargs, kwargs_at = kwargs[i], kwargs_source.at(i)
         parts.append(_find_one(one, kwargs, render_mode, at, kwargs_at, given))
-    return of_parts(parts, of_each=isinstance(target, tuple))
+    resolved = tuple(part.target for part in parts) if isinstance(target, tuple) else parts[0].target
+    return _of_parts(resolved, parts)
 
 
-def of_parts(parts: Sequence[Environment], *, of_each: bool) -> Environment:
-    """Return what is made of one environment for each sub-environment; ``of_each``: their targets differ."""
-    target = tuple(part.target for part in parts) if of_each else parts[0].target
+def _of_parts(target: Any, parts: Sequence[Environment]) -> Environment:
     made = tuple(part.factories[0] for part in parts)
     return Environment(target, made, parts=tuple(parts), is_game=any(part.is_game for part in parts))
 
@@ -170,7 +188,7 @@ def _find_one(
     render_mode: str | None,
     source: Source,
     kwargs_source: Source,
-    given: Sequence[str] = (),
+    given: Sequence[str],
 ) -> Environment:
     kwargs = {key: copied(value) for key, value in env_kwargs.items()}
     if render_mode is not None:
@@ -178,16 +196,20 @@ def _find_one(
     mode = (
         kwargs_source.at("render_mode") if render_mode is None else dataclasses.replace(source, steps=("render_mode",))
     )
-    where, for_window = str(mode), render_mode == "human"
+    rendering = RenderMode(kwargs.get("render_mode"), str(mode), render_mode == "human")
+    known: dict[str, Any] = {
+        "render_mode": rendering, "kwargs": env_kwargs, "source": source, "kwargs_source": kwargs_source,
+    }  # fmt: skip
     if isinstance(target, str) and target.startswith(f"{PETTINGZOO}:"):
         make = find_game(target.partition(":")[2], kwargs, f'{source} "{target}"')
-        return Environment(str(make), (make,), is_game=True)
+        return Environment(str(make), (make,), is_game=True, **known)
     found = _find(target, source) if isinstance(target, str) else target
     if isinstance(found, EnvSpec):
-        return _registered(target, MakeEnvironment(found, kwargs, where, for_window), source)
-    refuse_render_mode(found, kwargs, callable_name(found), where, for_window=for_window)
+        name, found = _registered(target, found, source)
+        return Environment(name, (MakeEnvironment(found, kwargs, rendering),), found, **known)
+    rendering.refuse_undeclared(found, callable_name(found))
     made = _with_kwargs(found, kwargs, source, kwargs_source, given)
-    return Environment(target, (made,), is_game=makes_games(found))
+    return Environment(target, (made,), is_game=makes_games(found), **known)
 
 
 def engine_of(entry_point: Any) -> str | None:
@@ -198,8 +220,14 @@ def engine_of(entry_point: Any) -> str | None:
 
 def of_module(table: Mapping[str, Known], entry_point: Any) -> Known | None:
     """Return what a table says of an entry point's module (each key ends with a dot; the first that fits counts)."""
-    path = f"{entry_point}.".replace(":", ".")
+    path = f"{module_of(entry_point)}."
     return next((known for prefix, known in table.items() if path.startswith(prefix)), None)
+
+
+def module_of(entry_point: Any) -> str:
+    """The name of the module that an import path or an object is in, or ``""``."""
+    module = entry_point.partition(":")[0] if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    return str(module)
 
 
 # -- ids --------------------------------------------------------------------------------------------------------------
@@ -283,8 +311,8 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
     )
 
 
-def _registered(target: str | EnvSpec, make: MakeEnvironment, source: Source) -> Environment:
-    found = make.env_spec
+def _registered(target: str | EnvSpec, found: EnvSpec, source: Source) -> tuple[str | EnvSpec, EnvSpec]:
+    """Return the target with its version, and the registration as other processes can use it; refuse what cannot be."""
     name = found.id
     if isinstance(target, str):
         module_name = target.rpartition(":")[0]
@@ -304,7 +332,7 @@ def _registered(target: str | EnvSpec, make: MakeEnvironment, source: Source) ->
         module_name, _, attr = entry_point.partition(":")
         if module_name == "__main__":  # another process has a different one
             found = dataclasses.replace(found, entry_point=getattr(sys.modules["__main__"], attr))
-    return Environment(target, (dataclasses.replace(make, env_spec=found),), found)
+    return target, found
 
 
 # -- callables --------------------------------------------------------------------------------------------------------
@@ -315,7 +343,7 @@ def _with_kwargs(
     kwargs: Mapping[str, Any],
     source: Source,
     kwargs_source: Source,
-    given: Sequence[str] = (),
+    given: Sequence[str],
 ) -> Callable[..., Any]:
     """Bind arguments to a callable, if it takes them; those in ``given`` it gets later."""
     signature = Signature.of(make, skip=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vecwrap.errors import SpecError, did_you_mean
+from vecwrap.errors import SpecError, did_you_mean, for_each
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.changes import KEYS, change_wrappers, find_wrapper, with_argument
 from vecwrap.pipeline.places import Place, Source
@@ -69,7 +69,7 @@ def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str
 def _wrappers(wrappers: Sequence[WrapperSpec], written: Any, source: Source) -> tuple[WrapperSpec, ...]:
     """The section's own list of wrappers if there is one, else the pipeline's with the section's changes."""
     if not isinstance(written, Mapping):
-        return tuple(_in_evaluation(wrapper, of_training=False) for wrapper in written)
+        return for_each(written, lambda wrapper: _in_evaluation(wrapper, of_training=False))
     changed = tuple(_in_evaluation(wrapper, of_training=True) for wrapper in wrappers)
     for step, change in written.items():
         changed = change_wrappers(changed, {step: change}, source)

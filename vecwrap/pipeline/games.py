@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from vecwrap.errors import PlanError, SpecError, did_you_mean, is_installed
@@ -44,6 +45,15 @@ def find_game(name: str, kwargs: Mapping[str, Any], where: str) -> MakeGame:
     raise SpecError(f"{where}: PettingZoo has no such game.{near}")
 
 
+def of_raw_game(make: Any) -> Any:
+    """What PettingZoo's functions, which take any arguments, make the game with: ``raw_env``; else the same."""
+    for _ in range(2):  # parallel_env calls env, which calls raw_env
+        if isinstance(make, FunctionType) and inspect.getfullargspec(make)[:3] == ([], None, "kwargs"):
+            seen = {**make.__globals__, **inspect.getclosurevars(make).nonlocals}
+            make = seen.get("raw_env") or seen.get("env_fn") or make
+    return make
+
+
 def makes_games(make: Any) -> bool:
     """Whether it can be seen that a callable makes games: by its class, its module, or what it says that it returns."""
     make = getattr(make, "func", make)  # of a partial
@@ -64,7 +74,7 @@ def from_module(module: ModuleType) -> str | None:
 def refuse_in_pipeline(where: str, *, envs_per_engine: bool, several: bool) -> None:
     """Refuse what games cannot be combined with."""
     if envs_per_engine:
-        raise PlanError(f"{where}: a game is no engine; leave envs_per_engine out: its agents are rows by themselves.")
+        raise PlanError(f"{where}: a game is not an engine; leave envs_per_engine out: its agents are rows.")
     if several:
         raise PlanError(f"{where}: expected one kind of game for all, got a list; build a vector of each.")
 

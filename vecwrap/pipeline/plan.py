@@ -8,8 +8,9 @@ Mistakes that can be built nevertheless are found by the rules (``vecwrap.pipeli
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -23,11 +24,11 @@ from vecwrap.backends.workers.process import Processes
 from vecwrap.env.backend import Backend
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError, SpecError, SubEnvError, cause_of, did_you_mean
+from vecwrap.errors import PlanError, SpecError, SubEnvError, cause_of, did_you_mean, with_words
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.backends import plan_backend, step_cost, where_option
 from vecwrap.pipeline.changes import other_word
-from vecwrap.pipeline.environments import Environment, find_environment, of_parts, refuse_unsendable
+from vecwrap.pipeline.environments import Environment, find_environment, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.explain import Explanation, Line, Row, Shares, outer_stages, seats
 from vecwrap.pipeline.games import refuse_in_pipeline, why_not_around_games
@@ -38,11 +39,13 @@ from vecwrap.pipeline.wrappers import (
     PlannedWrapper,
     placed,
     plan_wrappers,
-    refuse_wrappers_of_sub_envs,
+    refuse_around_engine,
+    refuse_inside,
     refuse_wrong_order,
 )
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.engine import Engine
+from vecwrap.sources.factories import WrapSubEnv
 from vecwrap.sources.game_factories import LookAtGame
 from vecwrap.sources.parts import PartFactory
 from vecwrap.sources.stages import Probe, Stage, stacks_already
@@ -75,23 +78,23 @@ class Plan:
 
     @property
     def factories(self) -> Sequence[Factory]:
-        """One for each sub-environment, with the wrappers that run there."""
-        wrappers = tuple(wrapper.around_sub_env for wrapper in self.wrappers if wrapper.runs_in == "worker")
-        if self.pipeline.envs_per_engine is not None:
-            return self._engine * (self.n // self.pipeline.envs_per_engine)
-        if self.agents is not None:
-            (make,) = self.environment.factories
-            k = len(self.agents)
-            return [PartFactory(make, row, k, of_game=True) for row in range(k)] * self.n
-        made = [SubEnvFactory(make, wrappers) for make in self.environment.factories]
+        """One for each sub-environment, with the wrappers that run there; or one for each row of engines and games."""
+        if one := self._one_of_several:
+            return one * (self.n // (self.pipeline.envs_per_engine or 1))
+        made = [SubEnvFactory(make, self._inside) for make in self.environment.factories]
         return made if self.environment.parts else made * self.n
 
     @property
-    def _engine(self) -> list[Factory]:
-        """The rows of one engine."""
-        (make,) = self.environment.factories
-        rows = self.pipeline.envs_per_engine or 0
-        return [PartFactory(make, row, rows) for row in range(rows)]
+    def _one_of_several(self) -> list[Factory]:
+        """The rows of one engine, or of one game whose agents are known; else empty."""
+        games = self.agents is not None
+        k = len(self.agents or ()) if games else self.pipeline.envs_per_engine or 0
+        return [PartFactory(self.environment.factories[0], row, k, of_game=games) for row in range(k)]
+
+    @property
+    def _inside(self) -> tuple[WrapSubEnv, ...]:
+        """The wrappers that run where the sub-environments do."""
+        return tuple(wrapper.around_sub_env for wrapper in self.wrappers if wrapper.runs_in == "worker")
 
     def start(self) -> VecEnv:
         """Start the backend, with the wrappers of the sub-environments but without those of the vector."""
@@ -109,28 +112,27 @@ class Plan:
         """Return the plan of the same environment, which turned out to be a game."""
         environment = dataclasses.replace(self.environment, is_game=True)
         _refuse_around_games(self.pipeline, environment, self.wrappers)
-        return dataclasses.replace(self, environment=environment)
+        reason = plan_backend(self.written, self.n, games=True)[-1]
+        return dataclasses.replace(self, environment=environment, reason=reason)
 
     def with_agents(self) -> Plan:
-        """Look at one game, where the backend would make it, for who takes part in it."""
-        one = self._seen_game()
-        try:
+        """Look at one game for who takes part in it."""
+        with self._look() as one:
             return dataclasses.replace(self, agents=one.get_attr("agents")[0])
-        finally:
-            one.close()
 
-    def _seen_game(self) -> VecEnv:
-        backend, settings = self._for_a_look
-        return _started(backend, [LookAtGame(make) for make in self.environment.factories], settings, self)
-
-    @property
-    def _for_a_look(self) -> tuple[Any, dict[str, Any]]:
-        """The backend on which one sub-environment is made to look at it, and its settings."""
+    def _look(self) -> VecEnv:
+        """Make one environment, engine or game to look at, or one of each kind, where the backend would make it."""
         settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset}
         if not self.in_this_process:
             asked = {key: self.backend_options.get(key) for key in ("start_method", "start_timeout")}
             settings |= {"workers": 1, **asked}
-        return registry.backends.load("dummy" if self.in_this_process else "subprocess"), settings
+        runner: Any = registry.backends.load("dummy" if self.in_this_process else "subprocess")
+        makes, known = self.environment.factories, self.environment
+        if known.is_game:
+            looks: list[Any] = [LookAtGame(makes[0], known.name, known.render_mode)]
+        else:
+            looks = self._one_of_several or [Probe(make, self._inside) for make in makes]
+        return _started(runner, looks, settings, self)
 
     def with_spaces(self) -> Plan:
         """Determine the spaces, with one sub-environment in one worker (in this process for dummy), closed again.
@@ -147,37 +149,20 @@ class Plan:
 
     def with_refusals(self) -> Plan:
         """Do the same as ``with_spaces``, but leave out a wrapper that refuses, and note that in its stage."""
-        if self.environment.is_game:
-            return self._with_refusals_of_game()
-        backend, settings = self._for_a_look
-        inner = tuple(wrapper.around_sub_env for wrapper in self.wrappers if wrapper.runs_in == "worker")
-        outer = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "parent"]
-        engine = self._engine if self.pipeline.envs_per_engine is not None else None
-        probes = [Probe(make, inner) for make in self.environment.factories]
         try:
-            one = _started(backend, probes if engine is None else engine, settings, self)
+            one = self._look()
         except _GameFound:
             return self.as_game().with_refusals()
-        try:
-            if engine is None:
+        with one:
+            agents: tuple[str, ...] | None = one.get_attr("agents")[0] if self.environment.is_game else None
+            if agents is None and self.pipeline.envs_per_engine is None:
                 stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
             else:
-                stages = (Stage(one.single_observation_space, one.single_action_space, one.render_mode),)
-            stages += outer_stages(one_for_all(one, self.n, self._for_every_backend), outer, stages[-1])
-        finally:
-            one.close()
-        return dataclasses.replace(self, stages=stages)
-
-    def _with_refusals_of_game(self) -> Plan:
-        one = self._seen_game()
-        try:
-            agents: tuple[str, ...] = one.get_attr("agents")[0]
-            inside = Stage(one.single_observation_space, one.single_action_space, one.render_mode)
-            rows = one_for_all(one, self.n, self._for_every_backend, agents)
-            outer = outer_stages(rows, self.wrappers, inside)
-        finally:
-            one.close()
-        return dataclasses.replace(self, agents=agents, stages=(inside, *outer))
+                stages = (_stage_of(one),)
+            rows = one_for_all(one, self.n, self._for_every_backend, agents or ())
+            outer = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "parent"]
+            stages += outer_stages(rows, outer, stages[-1])
+        return dataclasses.replace(self, agents=agents, stages=stages)
 
     @property
     def in_this_process(self) -> bool:
@@ -241,7 +226,7 @@ class Plan:
 
         Those of the sub-environments' own wrappers are not known here, except for the last one's.
         """
-        known = [Stage(env.single_observation_space, env.single_action_space, env.render_mode) for env in made]
+        known = list(map(_stage_of, made))
         unknown = [None] * (len(self.wrappers) + 1 - len(known))
         return dataclasses.replace(self, stages=(*unknown, *known), agents=made[0].core.description.agents or None)
 
@@ -251,6 +236,10 @@ class Plan:
     def _repr_html_(self) -> str:
         """What ``print`` shows, for notebooks."""
         return f"<pre>{escape(str(self))}</pre>"
+
+
+def _stage_of(env: VecEnv) -> Stage:
+    return Stage(env.single_observation_space, env.single_action_space, env.render_mode)
 
 
 class _GameFound(Exception):
@@ -268,13 +257,12 @@ def _started(runner: type[Runner], factories: Sequence[Any], settings: Mapping[s
             raise _GameFound from None
         said = str(error)
         unknown = re.search(r"unexpected keyword argument '(\w+)'", said)
-        listed = isinstance(plan.pipeline.env_kwargs, tuple)
-        if unknown and unknown[1] in plan.pipeline.each_env_kwargs[error.index if listed else 0]:
-            made = plan.environment.each[error.index if plan.environment.parts else 0]
+        made = plan.environment.each[error.index if plan.environment.parts else 0]
+        if unknown and unknown[1] in made.kwargs:
             takes = made.parameters()
             remedy = other_word(unknown[1]) or did_you_mean(unknown[1], takes)
-            remedy = remedy or f" It takes {', '.join(takes) or 'none'}."
-            where = plan.pipeline.where("env_kwargs", *[error.index] * listed, unknown[1])
+            remedy = remedy or (f" It takes {', '.join(takes)}." if takes else "")
+            where = made.kwargs_source.at(unknown[1])
             raise PlanError(f"{where}: {made.name} takes no such argument.{remedy}") from None
         refused = " raised PlanError in make: "
         if refused in said:
@@ -303,7 +291,7 @@ class PlanAround(Plan):
 def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
     """Check wrappers to be put around an engine."""
     words, wrappers = plan_wrappers(spec.wrappers)
-    refuse_wrappers_of_sub_envs(wrappers)
+    refuse_around_engine(wrappers)
     resolved = dataclasses.replace(spec, wrappers=words)
     return PlanAround(resolved, Environment(spec.env, ()), wrappers, Dummy, {}, "", written=spec, engine=engine)
 
@@ -319,7 +307,7 @@ def plan(spec: PipelineSpec) -> Plan:
                                          runs in
     CartPole-v1                          parent
       time_limit  max_episode_steps=100  parent
-          at an episode's end: truncates the episode after max_episode_steps steps, and counts anew.
+          at an episode's end: truncates the episode after max_episode_steps steps, and starts to count again.
     backend dummy: ...
     """
     planned = _plan(spec)
@@ -329,7 +317,7 @@ def plan(spec: PipelineSpec) -> Plan:
             of_eval = _plan(evaluation(spec))
         except (SpecError, PlanError) as error:
             of_which = "(This is of the evaluation that the section eval describes.)"
-            raise type(error)(f"{error} {of_which}") from cause_of(error)
+            raise with_words(error, of_which) from cause_of(error)
         resolved = dataclasses.replace(resolved, eval=differences(resolved, of_eval.pipeline))
     _ = resolved.hash  # computed now: what a callable holds may change when it runs
     return dataclasses.replace(planned, pipeline=resolved)
@@ -345,7 +333,8 @@ def _plan(spec: PipelineSpec) -> Plan:
     if environment.is_game:
         _refuse_around_games(spec, environment, wrappers)
     elif spec.envs_per_engine is None:
-        environment = _adapted(environment, spec, wrappers)
+        for wrapper in wrappers:
+            environment = environment.with_kwargs(functools.partial(_needed_by, wrapper))
     else:
         environment = _engines(environment, spec, n, wrappers)
     draw = [wrapper.where for wrapper in wrappers if declared_by(wrapper.target).takes_frames]
@@ -354,9 +343,12 @@ def _plan(spec: PipelineSpec) -> Plan:
     inside = [wrapper for wrapper in wrappers if wrapper.runs_in == "worker"]
     known = spec.envs_per_engine is None and environment.is_shipped and all(map(_is_shipped, inside))
     cost = step_cost([part.env_spec for part in environment.each], len(inside)) if known else None
-    runner, options, backend, reason = plan_backend(spec, n, known=known, cost=cost)
+    runner, options, backend, reason = plan_backend(spec, n, known=known, cost=cost, games=environment.is_game)
     if backend.target not in IN_THIS_PROCESS:
-        _refuse_unsendable(environment, inside, spec)
+        for part in environment.each:
+            refuse_unsendable(part.factories[0], str(part.source))
+        for wrapper in inside:
+            refuse_unsendable(wrapper.around_sub_env, wrapper.where)
     resolved = dataclasses.replace(
         spec, env=environment.target, n=n, wrappers=words, backend=backend, stats=_stats(spec)
     )
@@ -369,25 +361,24 @@ def _engines(environment: Environment, spec: PipelineSpec, n: int, wrappers: tup
     assert rows is not None
     if rows < 1 or n % rows:
         raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
-    for wrapper in wrappers:
-        if wrapper.runs_in == "worker":
-            raise PlanError(
-                f"{wrapper.where}: it wraps single environments, and an engine steps {rows} at once. Expected a "
-                "wrapper of the whole vector; or leave envs_per_engine out: then each sub-environment is wrapped alone."
-            )
+    refuse_inside(
+        wrappers,
+        lambda name: (
+            f"it wraps single environments, and an engine steps {rows} at once. Expected a wrapper of the "
+            "whole vector; or leave envs_per_engine out: then each sub-environment is wrapped alone."
+        ),
+    )
     if spec.batch_size is not None and rows > 1:
         raise PlanError(f"{spec.where('batch_size')}: the rows of an engine arrive together; leave it out.")
     if spec.backend.options.get("on_failure") == "restart":
-        raise PlanError(f"{where_option(spec, 'on_failure')}: an engine is not made anew; expected raise.")
+        raise PlanError(f"{where_option(spec, 'on_failure')}: an engine is not recreated; expected raise.")
     return environment.of_engines(rows, where)
 
 
 def _refuse_around_games(spec: PipelineSpec, environment: Environment, wrappers: tuple[PlannedWrapper, ...]) -> None:
     several = bool(environment.parts)
     refuse_in_pipeline(spec.where("env"), envs_per_engine=spec.envs_per_engine is not None, several=several)
-    for wrapper in wrappers:
-        if wrapper.runs_in == "worker":
-            raise PlanError(f"{wrapper.where}: {why_not_around_games(wrapper.spec.name)}")
+    refuse_inside(wrappers, why_not_around_games)
 
 
 def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
@@ -437,46 +428,18 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
     return n
 
 
-def _adapted(environment: Environment, spec: PipelineSpec, wrappers: tuple[PlannedWrapper, ...]) -> Environment:
-    """Make an id with what its wrappers need, as ``atari`` needs every frame."""
-    listed = isinstance(spec.env_kwargs, tuple)
-    given = [(one, ("env_kwargs", i) if listed else ("env_kwargs",)) for i, one in enumerate(spec.each_env_kwargs)]
-    if not environment.parts:
-        return _adapted_one(environment, *given[0], spec, wrappers)
-    given = given if listed else given * len(environment.parts)
-    parts = [_adapted_one(part, *one, spec, wrappers) for part, one in zip(environment.parts, given, strict=True)]
-    return of_parts(parts, of_each=isinstance(environment.target, tuple))
-
-
-def _adapted_one(
-    environment: Environment,
-    env_kwargs: Mapping[str, Any],
-    steps: tuple[str | int, ...],
-    spec: PipelineSpec,
-    wrappers: tuple[PlannedWrapper, ...],
-) -> Environment:
-    for wrapper in wrappers:
-        registered = environment.effective_spec()
-        if registered is None:
-            continue
-        with placed(wrapper.where):
-            needed = declared_by(wrapper.target).environment_kwargs(
-                registered, *wrapper.bound.args, **wrapper.bound.kwargs
+def _needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str, Any]:
+    """What a wrapper needs an id to be made with, as ``atari`` needs every frame."""
+    registered = environment.effective_spec()
+    assert registered is not None
+    with placed(wrapper.where):
+        needed = declared_by(wrapper.target).environment_kwargs(registered, *wrapper.bound.args, **wrapper.bound.kwargs)
+    for key, value in needed.items():
+        if environment.kwargs.get(key, value) != value:
+            given, name = shown(environment.kwargs[key]), wrapper.spec.name
+            takes_it = any(parameter.name == key for parameter in Signature.of(wrapper.target).parameters)
+            raise PlanError(
+                f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} needs it, got {given}. "
+                + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
             )
-        for key, value in needed.items():
-            if env_kwargs.get(key, value) != value:
-                given, name = shown(env_kwargs[key]), wrapper.spec.name
-                takes_it = any(parameter.name == key for parameter in Signature.of(wrapper.target).parameters)
-                raise PlanError(
-                    f"{spec.where(*steps, key)}: expected {shown(value)}, as {name} needs it, got {given}. "
-                    + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
-                )
-        environment = environment.with_kwargs(needed)
-    return environment
-
-
-def _refuse_unsendable(environment: Environment, wrappers: Iterable[PlannedWrapper], spec: PipelineSpec) -> None:
-    for index, factory in enumerate(environment.factories):
-        refuse_unsendable(factory, spec.where("env", index) if environment.parts else spec.where("env"))
-    for wrapper in wrappers:
-        refuse_unsendable(wrapper.around_sub_env, wrapper.where)
+    return needed

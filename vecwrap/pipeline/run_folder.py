@@ -46,8 +46,8 @@ class Run:
 
     def pipeline(
         self,
-        mode: Literal["train", "eval"] = "train",
-        overrides: Mapping[str, Any] | None = None,
+        mode: Literal["train", "eval"],
+        overrides: Mapping[str, Any],
         places: Mapping[str, Place] | None = None,
     ) -> PipelineSpec:
         """Return the pipeline as it is rebuilt, with the folder's own statistics instead of a file that it names."""

@@ -112,8 +112,8 @@ def _unquoted(text: str) -> str:
         raise ValueError(f"unknown escape in {text}") from None
 
 
-def pieces(text: str, separators: str) -> Iterator[tuple[str, str]]:
-    """Split at separators outside quotes; yield each piece with the separator that ends it (``""`` at the end).
+def pieces(text: str, separators: str) -> Iterator[str]:
+    """Split at separators outside quotes.
 
     A quote opens only where a value may begin: at the start, or after a space, a separator or an equals sign.
     """
@@ -126,8 +126,8 @@ def pieces(text: str, separators: str) -> Iterator[tuple[str, str]]:
                 raise ValueError(f"a quote that does not end: {text[at:]}")
             at = quote.end()
         elif char in separators:
-            yield text[start:at], char
+            yield text[start:at]
             start = at = at + 1
         else:
             at += 1
-    yield text[start:], ""
+    yield text[start:]

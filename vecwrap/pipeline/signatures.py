@@ -47,10 +47,9 @@ class Parameter:
 
     @property
     def takes_callable(self) -> bool:
-        """Whether it may be a callable or a class, which a file names by its import path."""
-        union = get_origin(self.annotation) in (Union, types.UnionType)
-        members = get_args(self.annotation) if union else (self.annotation,)
-        return any((get_origin(member) or member) in (Callable, type) for member in members)
+        """Whether it is a callable or a class that a file names by its import path; text stays text where it fits."""
+        joined = members(self.annotation)
+        return str not in joined and any(map(is_callable, joined))
 
     def is_default_of_another_type(self, value: Any) -> bool:
         """Whether a value is the default and that is not quite of the parameter's type, such as 1000 for a float."""
@@ -172,25 +171,34 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
 
     if isinstance(annotation, str) or annotation is Any:
         return value
-    members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    if value is None and type(None) not in members and any("none" in get_args(member) for member in members):
+    joined = members(annotation)
+    if value is None and type(None) not in joined and any("none" in get_args(member) for member in joined):
         return "none"  # of a Literal; in a line the word is null
-    if is_scalar(value) and (type(value) in members or _is_number_for(value, members)):
+    if is_scalar(value) and (type(value) in joined or _is_number_for(value, joined)):
         return value
-    if any((get_origin(member) or member) in (Callable, type) for member in members) and (
-        callable(value) or (isinstance(value, str) and is_import_path(value))
-    ):
+    named = isinstance(value, str) and is_import_path(value)
+    if (named or callable(value)) and any(map(is_callable, joined)):
         return value  # msgspec cannot express these
-    for member in members:
+    for member in joined:
         try:
             return _as_given(value, msgspec.convert(value, member, strict=True, dec_hook=_decode))
         except msgspec.ValidationError:
             continue
         except TypeError:  # a type that msgspec does not know
             return value
-    if isinstance(value, PathLike) and str in members:
+    if isinstance(value, PathLike) and str in joined:
         return as_data(value)
-    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.{written_as(value, members)}")
+    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.{written_as(value, joined)}")
+
+
+def members(annotation: Any) -> tuple[Any, ...]:
+    """The types that a union joins; of any other type, itself alone."""
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def is_callable(member: Any) -> bool:
+    """Whether a type is that of callables or of classes, which a file names by their import paths."""
+    return (get_origin(member) or member) in (Callable, type)
 
 
 _BOOLS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
@@ -230,12 +238,12 @@ def in_words(annotation: Any) -> str:
     origin = get_origin(annotation)
     if origin is Literal:
         return " or ".join(map(shown, get_args(annotation)))
-    if origin in (Union, types.UnionType):
-        return " or ".join(map(in_words, get_args(annotation)))
+    if len(joined := members(annotation)) > 1:
+        return " or ".join(map(in_words, joined))
     if annotation is None or annotation is type(None):
         return "null"
-    if (origin or annotation) is Callable:
-        return "a callable"
+    if is_callable(annotation):
+        return "a callable" if (origin or annotation) is Callable else "a class"
     if isinstance(annotation, type) and origin is None:
         return {"str": "text", "Path": "a path", "PathLike": "a path"}.get(annotation.__name__, annotation.__name__)
     if getattr(origin, "__name__", "") == "PathLike":
@@ -269,9 +277,9 @@ def hints(target: Any) -> dict[str, Any]:
     return found
 
 
-def _is_number_for(value: Any, members: Sequence[Any]) -> bool:
+def _is_number_for(value: Any, joined: Sequence[Any]) -> bool:
     """Whether it is a number and the signature asks for NumPy's, as some of Gymnasium's wrappers do."""
-    wanted = tuple(member for member in members if isinstance(member, type) and issubclass(member, np.number))
+    wanted = tuple(member for member in joined if isinstance(member, type) and issubclass(member, np.number))
     kinds = {int: (np.integer, np.floating), float: (np.floating,)}.get(type(value), ())
     return any(issubclass(member, kinds) or member is np.number for member in wanted) if kinds else False
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,17 +132,7 @@ class PipelineSpec:
         True
         """
         with brief:
-            source = source or Source()
-            draft, mistakes = Draft(), Mistakes()
-            files = lineage(data, source)
-            for said, where in files:
-                with mistakes:
-                    draft.write_over(said, where)
-            with mistakes:
-                if not any("env" in said for said, _ in files):
-                    fail(source, "the key env is missing: which environment?")
-            mistakes.raise_all(draft.settings.get("wrappers") or ())
-            return from_draft(draft)
+            return _read(data, source or Source())
 
     @classmethod
     def from_yaml(cls, text: str, file: str = "pipeline", directory: Path | None = None) -> PipelineSpec:
@@ -300,6 +290,21 @@ class PipelineSpec:
         return f"PipelineSpec({self})"
 
 
+def _read(data: Any, source: Source, look: Callable[[Draft], None] = lambda draft: None) -> PipelineSpec:
+    """Read files, the outermost base first; ``look`` sees each before the one that extends it changes its wrappers."""
+    draft, mistakes = Draft(), Mistakes()
+    files = lineage(data, source)
+    for said, where in files:
+        with mistakes:
+            draft.write_over(said, where)
+        look(draft)
+    with mistakes:
+        if not any("env" in said for said, _ in files):
+            fail(source, "the key env is missing: which environment?")
+    mistakes.raise_all(draft.settings.get("wrappers") or ())
+    return from_draft(draft)
+
+
 def from_draft(draft: Draft) -> PipelineSpec:
     """Return the spec of a draft."""
     return PipelineSpec(**draft.settings, source=Source(draft.places))
@@ -454,16 +459,9 @@ _MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
 
 
 def load_without_imports(path: Path) -> PipelineSpec:
-    """Read a pipeline file, and refuse it as ``refuse_imports`` does.
-
-    Each file is checked before the one that extends it changes its wrappers, because that may need their signatures.
-    """
-    data, source = read_file(path)
-    draft = Draft()
-    for said, where in lineage(data, source) if isinstance(data, Mapping) else ():
-        draft.write_over(said, where)
-        _refuse(draft)
-    return PipelineSpec.from_dict(data, source)
+    """Read a pipeline file, and refuse it as ``refuse_imports`` does, before a signature of its wrappers is needed."""
+    with brief:
+        return _read(*read_file(path), look=_refuse)
 
 
 def refuse_imports(spec: PipelineSpec) -> None:

@@ -253,7 +253,7 @@ def identity(value: Any) -> Any:
 def split(text: str, separators: str, source: Source) -> list[str]:
     """Split at separators outside quotes."""
     try:
-        found = [piece for piece, _ in itertools.islice(pieces(text, separators), MAX_PARTS + 1)]
+        found = list(itertools.islice(pieces(text, separators), MAX_PARTS + 1))
     except ValueError as error:
         return fail(source, str(error))
     return found if len(found) <= MAX_PARTS else fail(source, f"expected at most {MAX_PARTS:,} parts in {shown(text)}")

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from vecwrap.backends.workers.options import ProcessOptions
 from vecwrap.env.options import RestartOptions, option_names
-from vecwrap.errors import Mistakes, SpecError
+from vecwrap.errors import SpecError, for_each
 from vecwrap.pipeline.places import Source, fail, fail_where
 from vecwrap.pipeline.scalars import write_scalar
 from vecwrap.pipeline.values import (
@@ -271,12 +271,7 @@ def read_wrappers(wrappers: Any, source: Source) -> tuple[WrapperSpec, ...]:
         fail(source, f"expected a list of wrappers, got {shown(wrappers)}{mapping}")
     if len(wrappers) > MAX_PARTS:
         fail(source, f"expected at most {MAX_PARTS:,} wrappers, got {len(wrappers):,}")
-    read, mistakes = [], Mistakes()
-    for index, wrapper in enumerate(wrappers):
-        with mistakes:
-            read.append(WrapperSpec.parse(wrapper, source.at(index)))
-    mistakes.raise_all()
-    return tuple(read)
+    return for_each(enumerate(wrappers), lambda entry: WrapperSpec.parse(entry[1], source.at(entry[0])))
 
 
 # -- the backend ------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,7 @@ import gymnasium
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of
+from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of, for_each
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.signatures import Bound, Signature, section
 from vecwrap.pipeline.values import Settings, as_data, shown
@@ -31,7 +31,7 @@ class PlannedWrapper:
 
     spec: WrapperSpec  # the wrapper with all its arguments by name, as in the resolved pipeline
     target: Callable[..., Any]  # its class or callable
-    bound: Bound  # its arguments; those that are paths are absolute, and the same as the spec's
+    bound: Bound  # its arguments as it gets them: paths are absolute, import paths are what they name
     arguments: str  # what it was given, as text; paths joined to the folder of the pipeline's file
     # ``"worker"`` for a wrapper of each sub-environment, ``"parent"`` for one of the whole vector
     runs_in: Literal["worker", "parent"]
@@ -78,8 +78,7 @@ def plan_wrappers(words: Iterable[WrapperSpec]) -> tuple[tuple[WrapperSpec, ...]
     """
     resolved: list[WrapperSpec] = []
     planned: list[PlannedWrapper] = []
-    for word in words:
-        one, wrappers = _plan_word(word, ())
+    for one, wrappers in for_each(words, lambda word: _plan_word(word, ())):
         resolved += one.expanded if any(wrapper.has_path for wrapper in wrappers) else (one,)
         planned += wrappers
     return tuple(resolved), tuple(planned)
@@ -126,9 +125,9 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
     signature, declares = Signature.of(target), declared_by(target)
     paths = declares.path_parameters
     given = signature.bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
-    given = _with_paths(given, signature, paths, lambda name, path: _beside_its_file(wrapper, name, path))
+    given = _changed(given, signature, paths, lambda name, path: _beside_its_file(wrapper, name, path))
     # From here on a path is fixed, whatever the working directory: the wrapper writes where the spec says.
-    bound = _with_paths(given, signature, paths, lambda name, path: _absolute(path))
+    bound = _changed(given, signature, paths, lambda name, path: _absolute(path))
     default_paths = {
         name: _absolute(path) for name, path in given.writable.items() if name in paths and path is not None
     }
@@ -143,12 +142,9 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
         kwargs=Settings({name: as_data(value) if name in paths else value for name, value in complete.items()}),
         not_hashed=declares.not_hashed | paths,
     )
-    kwargs = {**bound.kwargs, **default_paths}
-    for parameter in signature.parameters:  # import paths of callables and classes, whoever wrote the wrapper
-        path = kwargs.get(parameter.name)
-        if parameter.takes_callable and isinstance(path, str) and is_import_path(path):
-            kwargs[parameter.name] = import_target(path, wrapper.where_argument(parameter.name))
-    bound = dataclasses.replace(bound, kwargs=Settings(kwargs))
+    callables = {parameter.name for parameter in signature.parameters if parameter.takes_callable}
+    bound = dataclasses.replace(bound, kwargs=Settings({**bound.kwargs, **default_paths}))
+    bound = _changed(bound, signature, callables, lambda name, value: _imported(value, wrapper.where_argument(name)))
     said = [*map(shown, given.args), *(f"{name}={shown(value)}" for name, value in given.kwargs.items())]
     return PlannedWrapper(spec, target, bound, ", ".join(said), runs_in, wrapper.where, words)
 
@@ -176,16 +172,16 @@ def at_end(target: Any) -> str:
 
 # Gymnasium's classes do not document it in that form.
 _AT_END_ELSEWHERE: dict[Any, str] = {
-    gymnasium.wrappers.TimeLimit: "Truncates the episode after `max_episode_steps` steps, and counts anew.",
+    gymnasium.wrappers.TimeLimit: "Truncates the episode after `max_episode_steps` steps, and starts to count again.",
     gymnasium.ObservationWrapper: "The terminal observation is changed like every other.",
 }
 
 
-def _with_paths(bound: Bound, signature: Signature, paths: frozenset[str], change: Callable[[str, Any], Any]) -> Bound:
-    """Change the arguments that are paths, by name or by position."""
+def _changed(bound: Bound, signature: Signature, which: Collection[str], change: Callable[[str, Any], Any]) -> Bound:
+    """Change some arguments, by name or by position; null stays."""
 
     def changed(name: str, value: Any) -> Any:
-        return change(name, value) if name in paths and value is not None else value
+        return change(name, value) if name in which and value is not None else value
 
     names = [parameter.name for parameter in signature.parameters if parameter.by_position]
     unnamed = [*names, *[""] * len(bound.args)]  # what follows the named ones has no name
@@ -193,6 +189,11 @@ def _with_paths(bound: Bound, signature: Signature, paths: frozenset[str], chang
     return dataclasses.replace(
         bound, args=args, kwargs=Settings({name: changed(name, value) for name, value in bound.kwargs.items()})
     )
+
+
+def _imported(value: Any, where: str) -> Any:
+    """What an import path names; a callable stays."""
+    return import_target(value, where) if isinstance(value, str) and is_import_path(value) else value
 
 
 def _beside_its_file(wrapper: WrapperSpec, name: str, path: Any) -> Any:
@@ -235,15 +236,22 @@ def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
     return "parent" if takes_vector else "worker"
 
 
-def refuse_wrappers_of_sub_envs(wrappers: Iterable[PlannedWrapper]) -> None:
-    """Refuse wrappers that belong inside sub-environments that exist already, those of an engine."""
+def refuse_inside(wrappers: Iterable[PlannedWrapper], why: Callable[[str], str]) -> None:
+    """Refuse wrappers of single environments; ``why`` says why and what to do, for a wrapper's name."""
     for wrapper in wrappers:
         if wrapper.runs_in == "worker":
-            raise PlanError(
-                f"{wrapper.where}: it wraps each sub-environment, and those are made already: expected a wrapper of "
-                f"the whole vector. Build from the environment's id instead: vecwrap.build(id, wrappers=["
-                f'"{wrapper.spec.name}", ...]).'
-            )
+            raise PlanError(f"{wrapper.where}: {why(wrapper.spec.name)}")
+
+
+def refuse_around_engine(wrappers: Iterable[PlannedWrapper]) -> None:
+    """Refuse wrappers that belong inside sub-environments that exist already."""
+    refuse_inside(
+        wrappers,
+        lambda name: (
+            "it wraps each sub-environment, and those are made already: expected a wrapper of the whole "
+            f'vector. Build from the environment\'s id instead: vecwrap.build(id, wrappers=["{name}", ...]).'
+        ),
+    )
 
 
 def refuse_wrong_order(wrappers: tuple[PlannedWrapper, ...]) -> None:

@@ -96,7 +96,7 @@ class StepResult:
             without a reset.
         to_move: (m,) bool. In games of several agents: the row's next action will be used. Elsewhere True.
         alive: (m,) bool. In games of several agents: the agent is in the game. Its ``dones`` are True in the step in
-            which it leaves, and it then rests until its game begins anew. Elsewhere True.
+            which it leaves, and it then rests until its game begins again. Elsewhere True.
         lost: (m,) bool. The sub-environment was lost since its last row, with any episode or game it was running. If
             the agent's episode was running, it ends here: truncated, reward 0, ``acted`` False, and its last
             observation is the last one delivered. Otherwise the row opens the next episode.

@@ -10,6 +10,9 @@ from gymnasium.envs.registration import EnvSpec
 class Declares:
     """What a wrapper tells the plan, with the defaults: a base of ``VecEnvWrapper``, and of any ``gymnasium.Wrapper``.
 
+    Besides, a parameter annotated as a callable or a class accepts an import path, ``"module:attr"``, and receives what
+    that names. If the annotation admits ``str`` too, the parameter receives the text, and resolves it itself.
+
     Attributes:
         path_parameters: parameters that are paths: relative to the pipeline's file, passed as absolute paths, not
             hashed, left out by ``explain`` (so each needs a default).

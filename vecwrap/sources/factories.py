@@ -19,19 +19,43 @@ Env = gymnasium.Env[Any, Any]
 
 
 @dataclass(frozen=True)
+class RenderMode:
+    """The render mode that environments are made with."""
+
+    mode: Any = None  # None: they render nothing
+    where: str = ""  # its place, for errors
+    for_window: bool = False  # whether the frames are for the one window that shows all
+
+    def refuse_undeclared(self, maker: Any, name: str) -> None:
+        """Refuse a mode that an environment or its class does not declare; one that declares none may have any.
+
+        Gymnasium only warns. It makes lists and windows from frames by itself.
+        """
+        metadata = getattr(maker, "metadata", None)
+        modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
+        if self.mode is None or not modes or str(self.mode).removesuffix("_list") in modes:
+            return
+        if self.mode == "human" and {"rgb_array", "rgb_array_list"}.intersection(modes):
+            return
+        if self.for_window:
+            raise PlanError(f"{self.where}: {no_frames(name, f'render_modes {list(modes)} in its metadata')}")
+        got = f'"{self.mode}"' if isinstance(self.mode, str) else repr(self.mode)
+        near = did_you_mean(str(self.mode), modes)
+        raise PlanError(f"{self.where}: expected one that {name} has ({', '.join(modes)}), got {got}.{near}")
+
+
+@dataclass(frozen=True)
 class MakeEnvironment:
     """A factory for a registered environment."""
 
     env_spec: EnvSpec  # its registration, by value
     kwargs: Mapping[str, Any]  # the arguments to make it with
-    where: str = ""  # the place of its render mode, for errors; ``""``: any mode may be tried
-    for_window: bool = False  # whether its frames are for the one window that shows all
+    render_mode: RenderMode = RenderMode()  # the one among them
 
     def __call__(self) -> Env:
         """Make one."""
         _no_banner(self.env_spec.entry_point)
-        creator = creator_of(self.env_spec.entry_point)
-        refuse_render_mode(creator, self.kwargs, str(self), self.where, for_window=self.for_window)
+        self.render_mode.refuse_undeclared(creator_of(self.env_spec.entry_point), str(self))
         # The passive checker would look at each sub-environment's first steps; build(debug=True) looks at all of them.
         return gymnasium.make(self.env_spec, **{"disable_env_checker": True, **own_arguments(dict(self.kwargs))})
 
@@ -53,25 +77,6 @@ class MakeByCalling:
     def __call__(self) -> Any:
         """Make one."""
         return self.func(**own_arguments(dict(self.keywords)))
-
-
-def refuse_render_mode(
-    creator: Any, kwargs: Mapping[str, Any], name: str, where: str, *, for_window: bool = False
-) -> None:
-    """Refuse a mode that an environment's class does not declare; a class that declares none may have any.
-
-    Gymnasium only warns. It makes lists and windows from frames by itself.
-    """
-    mode, metadata = kwargs.get("render_mode"), getattr(creator, "metadata", None)
-    modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
-    if not where or mode is None or not modes or str(mode).removesuffix("_list") in modes:
-        return
-    if mode == "human" and {"rgb_array", "rgb_array_list"}.intersection(modes):
-        return
-    if for_window:
-        raise PlanError(f"{where}: {no_frames(name, f'render_modes {list(modes)} in its metadata')}")
-    got, near = f'"{mode}"' if isinstance(mode, str) else repr(mode), did_you_mean(str(mode), modes)
-    raise PlanError(f"{where}: expected one that {name} has ({', '.join(modes)}), got {got}.{near}")
 
 
 @dataclass(frozen=True)

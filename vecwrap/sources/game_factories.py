@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium
 
-from vecwrap.sources.factories import own_arguments
+from vecwrap.sources.factories import RenderMode, own_arguments
 from vecwrap.sources.game import agents_of, refuse_other, spaces_of
 
 PETTINGZOO = "pettingzoo"
@@ -38,10 +38,14 @@ class LookAtGame:
     """A factory for what can be seen of a game; the game itself is closed at once."""
 
     make: Callable[[], Any]
+    name: str
+    render_mode: RenderMode
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         """Make one, and look at it."""
-        return SeenGame(self.make())
+        seen = SeenGame(self.make())
+        self.render_mode.refuse_undeclared(seen, self.name)
+        return seen
 
 
 class SeenGame(gymnasium.Env[Any, Any]):

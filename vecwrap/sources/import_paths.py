@@ -12,12 +12,12 @@ from typing import Any
 
 from vecwrap.errors import SpecError, did_you_mean
 
-_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+PATTERN = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"  # of an import path
 
 
 def is_import_path(text: str) -> bool:
     """Whether a text has the form ``"module:attr"``; nothing else is ever imported."""
-    return _PATH.fullmatch(text) is not None
+    return re.fullmatch(PATTERN, text) is not None
 
 
 def import_path(target: Any) -> str | None:
@@ -29,6 +29,12 @@ def import_path(target: Any) -> str | None:
     for part in name.split("."):
         found = getattr(found, part, None)
     return f"{module}:{name}" if found is target else None
+
+
+def refuse_import(path: str, where: str, *, imports: bool) -> None:
+    """Refuse a path where nothing may be imported."""
+    if not imports:
+        raise SpecError(f'{where}: expected nothing to import (--no-imports), got "{path}"')
 
 
 def import_target(path: str, where: str, extra: str | None = None) -> Callable[..., Any]:

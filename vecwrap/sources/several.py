@@ -93,11 +93,11 @@ class Several(ABC):
 
     def make_anew(self, row: int) -> None:
         """Make it anew, with the first of its rows, after it was lost."""
-        raise PlanError(f"{self.name}: an {self.kind} is not made anew")
+        raise PlanError(f"{self.name}: an {self.kind} is not recreated")
 
     def take_over(self, row: int, takeover: Takeover) -> None:
         """Have a row go on in place of the one that was lost."""
-        raise PlanError(f"{self.name}: an {self.kind} is not made anew")
+        raise PlanError(f"{self.name}: an {self.kind} is not recreated")
 
     @abstractmethod
     def close(self, timeout: float, terminate: bool) -> None:

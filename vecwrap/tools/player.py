@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.env.action_masks import METHOD, PLACES
+from vecwrap.env.action_masks import METHOD, PLACES, draw_legal
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError
@@ -36,15 +36,7 @@ class RandomPolicy:
         """Return actions of all rows."""
         if action_masks is None:
             return self._space.sample()
-        single, rng = self._single, self._space.np_random
-        drawn = rng.random(action_masks.shape) * action_masks  # the largest is uniform among the legal ones
-        if isinstance(single, spaces.Discrete):
-            return drawn.argmax(axis=1) + single.start
-        if isinstance(single, spaces.MultiDiscrete):
-            ends = np.cumsum(single.nvec.ravel())
-            parts = [part.argmax(axis=1) for part in np.split(drawn, ends[:-1], axis=1)]
-            return np.stack(parts, axis=1).reshape(len(drawn), *single.nvec.shape) + single.start
-        return drawn.reshape(len(drawn), -1, 2).argmax(axis=2).reshape(self._space.shape or ())
+        return draw_legal(self._single, action_masks, self._space.np_random)
 
 
 class Player(VecEnvWrapper):

@@ -98,8 +98,8 @@ def score_matrix(results: Results, players: Sequence[str]) -> tuple[FloatArray, 
     for row in results.rows():
         if row.player in index and row.opponent in index:
             i, j = index[row.player], index[row.opponent]
-            points[i, j] += row.wins + row.draws / 2
-            points[j, i] += row.losses + row.draws / 2  # both are one cell for games against oneself
+            points[i, j] += row.points
+            points[j, i] += row.games - row.points  # both are one cell for games against oneself
             games[i, j] += row.games
             games[j, i] += row.games
     return np.divide(points, games, out=np.full_like(points, np.nan), where=games > 0), games

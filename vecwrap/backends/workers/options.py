@@ -84,18 +84,15 @@ class ProcessOptions(WorkerOptions):
         check_start_method(self.start_method)
 
     def isolating(self, *, restart: bool, batch_size: int | None) -> list[str]:
-        """Name what is set that needs every sub-environment outside of this process."""
+        """Name what is set that needs every sub-environment outside of this process; refuse a share of it beside."""
         given = {**self.limits, "on_failure": restart or None, "batch_size": batch_size}
-        return [name for name, value in given.items() if value is not None]
-
-    def refuse_isolation(self, *, restart: bool, batch_size: int | None) -> None:
-        """Refuse a share of this process beside what asks for isolation."""
-        asked = self.isolating(restart=restart, batch_size=batch_size)
+        asked = [name for name, value in given.items() if value is not None]
         if self.parent_share and asked:
             raise PlanError(
                 f"parent_share: expected False beside {asked[0]}, got True: what this process steps itself, nothing "
                 f"isolates. Leave out parent_share or {asked[0]}"
             )
+        return asked
 
 
 def check_start_method(method: str | None) -> str:

@@ -61,7 +61,7 @@ class Processes(Workers[Link], Runner):
     def start(self, factories: Sequence[Factory]) -> Description:
         self._factories = list(factories)
         asked, books = self.options, self.books
-        asked.refuse_isolation(restart=books.recovery is not None, batch_size=books.batch_size)
+        asked.isolating(restart=books.recovery is not None, batch_size=books.batch_size)
         each = asked.workers, asked.envs_per_worker, asked.parent_share
         self._shares = share_out(len(factories), *each, together=together(factories))
         self.parent_share = bool(asked.parent_share) and len(self._shares) > 1

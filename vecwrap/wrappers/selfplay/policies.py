@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from gymnasium import spaces
 
 from vecwrap.errors import ArgumentError, SpecError, did_you_mean, text_of
-from vecwrap.sources.import_paths import import_target, is_import_path
+from vecwrap.sources.import_paths import import_path, import_target, is_import_path, refuse_import
 from vecwrap.wrappers.selfplay.arrays import Arrays, Form, form_text
 from vecwrap.wrappers.selfplay.scripted import RANDOM, RandomPolicy
 
@@ -23,7 +23,7 @@ class Policies:
         self._where = where
         self._imports = imports
         self._make = make if callable(make) else None
-        self.path = path_of(make) if callable(make) else make
+        self.path = import_path(make) if callable(make) else make
         self.action_space: spaces.Space[Any] | None = None  # what a random policy needs
         if isinstance(make, str):
             self._checked("make", make)
@@ -83,17 +83,5 @@ class Policies:
     def _checked(self, argument: str, path: str) -> str:
         if not is_import_path(path):
             raise SpecError(f'{self._where}: {argument}: expected an import path "module:function", got "{path}"')
-        if not self._imports:
-            raise SpecError(f'{self._where}: {argument}: expected nothing to import (--no-imports), got "{path}"')
+        refuse_import(path, f"{self._where}: {argument}", imports=self._imports)
         return path
-
-
-def path_of(function: Callable[..., Any]) -> str | None:
-    """Return the import path of a function, if it leads to it from other processes too."""
-    path = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
-    if not is_import_path(path) or path.startswith("__main__:"):
-        return None
-    try:
-        return path if import_target(path, "make") is function else None
-    except SpecError:
-        return None

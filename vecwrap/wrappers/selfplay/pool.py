@@ -221,7 +221,9 @@ class OpponentPool:
         number = 1 + max((order(name)[0] for name in self._snapshots), default=0)
         name = self._folder.add_snapshot(number, label, arrays, kept)
         self._hidden.discard(name)
-        self.refresh()
+        with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
+            self._snapshots[name] = self._folder.read_snapshot(name)
+        self._snapshots = {each: self._snapshots[each] for each in sorted(self._snapshots, key=order)}
         if take_results:
             self.results.rename(LEARNER, name)
         self.save()
@@ -303,7 +305,7 @@ class OpponentPool:
 
     def _agree(
         self, observation_space: str | None = None, action_space: str | None = None, pipeline: str | None = None
-    ) -> None:
+    ) -> Shared:
         """Take over from the folder what is not known here, and refuse one that is of another game or make."""
         kept = Shared() if self._folder is None else self._folder.read_shared()
         self._makers.use(kept.make)
@@ -323,12 +325,13 @@ class OpponentPool:
                         f"{self._where}: {key}: expected a pool of {mine}, got one of {theirs}; {remedy}"
                     )
         self._shared = here
+        return kept
 
     def _write_shared(self) -> None:
         """Write what all members share, and the scripted ones, if the folder does not say so yet."""
         assert self._folder is not None
-        self._agree()
-        if not self._folder.exists() or self._folder.read_shared() != self._shared:
+        kept = self._agree()
+        if not self._folder.exists() or kept != self._shared:
             self._folder.write_shared(self._shared)
         for name in {*self._scripted} - self._folder.scripted_members():
             self._folder.add_scripted(name)

@@ -24,7 +24,7 @@ from urllib.parse import quote
 import msgspec
 import numpy as np
 
-from vecwrap.env.saving import open_regular, put_new, write_whole, written
+from vecwrap.env.saving import open_regular, put_new, read_arrays, write_whole, written
 from vecwrap.errors import CheckpointError, text_of
 from vecwrap.wrappers.selfplay.arrays import Arrays, Form, bytes_in, digest, form_of, form_text
 from vecwrap.wrappers.selfplay.results import Row, read_rows
@@ -51,6 +51,11 @@ class Snapshot(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=
     digest: str
     arrays: Form
     facts: dict[str, Fact] = {}
+
+    def __post_init__(self) -> None:
+        for shape, dtype in self.arrays.values():
+            if min(shape, default=0) < 0 or np.dtype(dtype).hasobject:  # NumPy raises a TypeError for no dtype
+                raise ValueError(f"expected the form of an array, got {shape} {dtype}")
 
 
 class Scripted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -273,13 +278,8 @@ def _write_npz(file: Any, arrays: Arrays) -> None:
 
 def _read_npz(path: Path, expected: Form) -> Arrays:
     """Read arrays that take no more memory than the expected ones."""
-    most = bytes_in(expected)
     try:
-        with open_regular(path) as stream, np.load(stream, allow_pickle=False) as archive:
-            size = sum(info.file_size for info in archive.zip.infolist())
-            if size > most:
-                raise ValueError(f"its arrays take {size:,} bytes, and those that were added at most {most:,}")
-            return {name: np.asarray(archive[name]) for name in archive.files}
+        return read_arrays(path, bytes_in(expected))
     except FileNotFoundError:
         raise
     except Exception as error:  # many kinds, for a file of another kind, or a damaged one

@@ -99,7 +99,7 @@ def bradley_terry(results: Results, anchor: str | None = None) -> Ratings:
         ArgumentError: no games, or an anchor who played none.
     """
     rows = [row for row in results.rows() if CURRENT not in row[:2] and row.player != row.opponent and row.games]
-    players = tuple(sorted({name for row in rows for name in row[:2]}))
+    players = Results(rows).players()
     if not players:
         raise ArgumentError("ratings: expected games between two players, got none; play some first")
     games = np.array([sum(row.games for row in rows if name in row[:2]) for name in players], np.int64)
@@ -151,7 +151,7 @@ def _seat_columns(seats: Sequence[int]) -> FloatArray:
 def _fit(design: FloatArray, rows: Sequence[Row]) -> tuple[FloatArray, FloatArray]:
     """Firth's logistic regression by Fisher scoring; returns the parameters and their covariance."""
     games = np.array([row.games for row in rows], np.float64)
-    won = np.array([row.wins + row.draws / 2 for row in rows])
+    won = np.array([row.points for row in rows])
     parameters = np.zeros(design.shape[1])
     for _ in range(_MOST_STEPS):
         odds = np.exp(np.clip(design @ parameters, -_LARGEST, _LARGEST))

@@ -33,9 +33,14 @@ class Row(NamedTuple):
         return self.wins + self.draws + self.losses
 
     @property
+    def points(self) -> float:
+        """The sum of the results: 1 for a win, 0.5 for a draw."""
+        return self.wins + self.draws / 2
+
+    @property
     def score(self) -> float:
-        """The mean result: 1 for a win, 0.5 for a draw; NaN without games."""
-        return (self.wins + self.draws / 2) / self.games if self.games else math.nan
+        """The mean result; NaN without games."""
+        return self.points / self.games if self.games else math.nan
 
 
 class Results:

@@ -10,7 +10,7 @@ import numpy as np
 
 from vecwrap.errors import ArgumentError, SpecError, did_you_mean
 from vecwrap.rows.step_result import FloatArray
-from vecwrap.sources.import_paths import import_target, is_import_path
+from vecwrap.sources.import_paths import import_target, is_import_path, refuse_import
 
 Rule: TypeAlias = Callable[[Sequence[str], FloatArray], Any]
 """``rule(members, win_rates)`` returns a weight for each of m members, (m,).
@@ -74,8 +74,7 @@ def rule_of(sample: str | Rule, where: str = "pool", *, imports: bool = True) ->
     if name in ("recent", "pfsp"):
         return _with_number(name, argument, where)
     if is_import_path(sample):
-        if not imports:
-            raise SpecError(f'{where}: sample: expected nothing to import (--no-imports), got "{sample}"')
+        refuse_import(sample, f"{where}: sample", imports=imports)
         return import_target(sample, f"{where}: sample")
     near = did_you_mean(name, [each.partition(":")[0] for each in NAMES])
     raise SpecError(

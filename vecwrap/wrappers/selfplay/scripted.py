@@ -8,9 +8,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
+from vecwrap.env.action_masks import choices_of, draw_legal
 from vecwrap.errors import ArgumentError
 from vecwrap.rows.batch import leaves
-from vecwrap.rows.step_result import BoolArray, IntArray
+from vecwrap.rows.step_result import BoolArray
 
 RANDOM = "random"
 
@@ -34,16 +35,12 @@ class RandomPolicy:
     def __call__(self, observations: Any, *, action_masks: Any = None, rng: np.random.Generator) -> Any:
         """Return actions for m rows of observations, whose masks are (m, k) bool or int8."""
         space, rows = self.action_space, len(leaves(observations)[0][1])
-        if isinstance(space, spaces.Discrete):
-            masks = _checked(action_masks, rows, int(space.n))
-            return (_legal(masks, rng) + int(space.start)).astype(space.dtype)
-        if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-            masks = _checked(action_masks, rows, int(space.nvec.sum()))
-            parts = np.split(masks, np.cumsum(space.nvec)[:-1], axis=1)
-            return (np.stack([_legal(part, rng) for part in parts], axis=1) + space.start).astype(space.dtype)
+        if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+            return draw_legal(space, _checked(action_masks, rows, sum(choices_of(space))), rng)
         if action_masks is not None:
             raise ArgumentError(
-                f"{RANDOM}: expected no action masks for {space}, got some; masks are for Discrete and MultiDiscrete"
+                f"{RANDOM}: expected no action masks for {space}, got some; masks are for Discrete, MultiDiscrete and "
+                "MultiBinary"
             )
         batched = batch_space(space, rows)
         batched.seed(int(rng.integers(2**31)))
@@ -55,9 +52,3 @@ def _checked(masks: Any, rows: int, actions: int) -> BoolArray:
     if checked.shape != (rows, actions):
         raise ArgumentError(f"{RANDOM}: expected action masks of shape {(rows, actions)}, got {checked.shape}")
     return checked
-
-
-def _legal(masks: BoolArray, rng: np.random.Generator) -> IntArray:
-    """One legal action for each row, each equally often."""
-    chosen = np.floor(rng.random(len(masks)) * masks.sum(axis=1))
-    return np.asarray((np.cumsum(masks, axis=1) > chosen[:, None]).argmax(axis=1))
