@@ -42,6 +42,8 @@ def test_the_python_of_a_page_runs_as_one_plain_script(page, tmp_path):
     for package in ("tianshou", "supersuit"):
         if f"import {package}\n" in "".join(blocks(page, "python")):
             pytest.importorskip(package)
+    if "import SummaryWriter" in "".join(blocks(page, "python")):
+        pytest.importorskip("tensorboardX")
     if "HalfCheetah" in "".join(blocks(page, "python")):
         pytest.importorskip("mujoco")
     script = tmp_path / f"{page.stem}_page.py"  # gymnasium.py would stand before the package

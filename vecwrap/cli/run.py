@@ -241,12 +241,15 @@ class _Running:
         if tally.restarts:
             lines.append(("restarts", f"{tally.restarts:,} sub-environments were lost and recreated"))
         lines += [("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()]
+        if "tensorboard" in self._monitor.log:
+            folder = shlex.quote(str(seen_from_here(self.folder)))
+            lines.append(("curves", f"shown by: tensorboard --logdir {folder}"))
         for wrapper in self._videos:
             lines += [("video", str(seen_from_here(path))) for path in wrapper.paths[-3:]]
         lines.append(("picture", self._picture))
         if self.journal is not None:
-            folder = self.journal.folder
-            lines.append(("folder", f"{folder}, rebuilt by: vecwrap load {shlex.quote(str(folder))}"))
+            whole = self.journal.folder
+            lines.append(("folder", f"{whole}, rebuilt by: vecwrap load {shlex.quote(str(whole))}"))
         return name_table(lines)
 
 
