@@ -392,20 +392,26 @@ def draw(
     panels = figure.subplots(len(axes), 1, squeeze=False)[:, 0]
     shown: set[int] = set()
     for axis, panel in zip(axes, panels, strict=True):
-        _prepare(panel, axis, runs)
-        for number, run in enumerate(drawn):
-            look = _look(number)
-            _draw_episodes(panel, run, axis, look)
-            lines = {window: line for window in windows if (line := curve(run, axis, window)) is not None}
-            for window, line in lines.items():
-                _draw_line(panel, line, look, thick=window == windows[-1])
-            if lines:
-                _draw_band(panel, lines[max(lines)], look)
-            shown.update(lines)
-        panel.set_xlim(left=0)
-    _name(figure, drawn, title)
+        shown.update(draw_curves(panel, drawn, axis, windows))
+    add_legend(figure, drawn, title)
     _explain(figure, drawn, sorted(shown))
     return figure
+
+
+def draw_curves(panel: Axes, runs: Sequence[Run], axis: str, windows: Sequence[int]) -> set[int]:
+    """Draw runs along one axis; return the windows of which there are lines."""
+    _prepare(panel, axis, runs)
+    shown: set[int] = set()
+    for number, run in enumerate(runs):
+        _draw_episodes(panel, run, axis, look(number))
+        lines = {window: line for window in windows if (line := curve(run, axis, window)) is not None}
+        for window, line in lines.items():
+            _draw_line(panel, line, look(number), thick=window == windows[-1])
+        if lines:
+            _draw_band(panel, lines[max(lines)], look(number))
+        shown.update(lines)
+    panel.set_xlim(left=0)
+    return shown
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -438,7 +444,8 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
     return figure
 
 
-def _look(number: int) -> dict[str, Any]:
+def look(number: int) -> dict[str, Any]:
+    """The colour and the dashes of a run."""
     rounds, place = divmod(number, len(COLOURS))
     return {"color": COLOURS[place], "linestyle": DASHES[rounds % len(DASHES)]}
 
@@ -457,27 +464,29 @@ def _prepare(panel: Axes, axis: str, runs: Sequence[Run]) -> None:
     panel.margins(x=0.02)
 
 
-def _draw_episodes(panel: Axes, run: Run, axis: str, look: dict[str, Any]) -> None:
+def _draw_episodes(panel: Axes, run: Run, axis: str, style: dict[str, Any]) -> None:
     x = np.concatenate([seed.along(axis) for seed in run.seeds])
     scores = np.concatenate([seed.scores for seed in run.seeds])
     many = len(x) > MOST_DOTS
-    panel.plot(x, scores, "o", color=look["color"], ms=2, mew=0, alpha=0.3, zorder=1, rasterized=many)
+    panel.plot(x, scores, "o", color=style["color"], ms=2, mew=0, alpha=0.3, zorder=1, rasterized=many)
 
 
-def _draw_line(panel: Axes, line: Curve, look: dict[str, Any], *, thick: bool) -> None:
+def _draw_line(panel: Axes, line: Curve, style: dict[str, Any], *, thick: bool) -> None:
     points = thinned(line.x, MOST_POINTS)
     marker = "o" if len(points) == 1 else None  # a single point draws no line
     width, alpha = (2.1, 1.0) if thick else (0.9, 0.6)
-    panel.plot(line.x[points], line.mean[points], linewidth=width, alpha=alpha, marker=marker, zorder=3 + thick, **look)
+    panel.plot(
+        line.x[points], line.mean[points], linewidth=width, alpha=alpha, marker=marker, zorder=3 + thick, **style
+    )
 
 
-def _draw_band(panel: Axes, line: Curve, look: dict[str, Any]) -> None:
+def _draw_band(panel: Axes, line: Curve, style: dict[str, Any]) -> None:
     points = thinned(line.x, MOST_POINTS)
     x, mean, spread = line.x[points], line.mean[points], line.spread[points]
-    panel.fill_between(x, mean - spread, mean + spread, color=look["color"], alpha=0.18, linewidth=0, zorder=2)
+    panel.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.18, linewidth=0, zorder=2)
 
 
-def _name(figure: Figure, drawn: Sequence[Run], title: str | None) -> None:
+def add_legend(figure: Figure, drawn: Sequence[Run], title: str | None) -> None:
     """Put the title above, and the runs' names below it."""
     from matplotlib.lines import Line2D
 
@@ -486,7 +495,7 @@ def _name(figure: Figure, drawn: Sequence[Run], title: str | None) -> None:
         title = (ids.pop() if len(ids) == 1 else None) or "learning curves"
     names = [_in_legend(run) for run in drawn]
     legend = figure.legend(
-        [Line2D([], [], linewidth=2.1, **_look(number)) for number in range(len(drawn))],
+        [Line2D([], [], linewidth=2.1, **look(number)) for number in range(len(drawn))],
         names,
         title=cut(printable_lines(title), 400),
         title_fontsize=12,
