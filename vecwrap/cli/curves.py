@@ -14,7 +14,7 @@ from rich.text import Text
 from vecwrap.cli.output import figures_table, print_json
 from vecwrap.errors import PlotError, cut, is_installed
 from vecwrap.tools.compare import Compared, Interval, compare, differences, draw_comparison
-from vecwrap.tools.plot import Curve, Run, Seed, check, check_suffix, curve, draw, read_runs, save, step_unit
+from vecwrap.tools.plot import Curve, Run, Seed, check, check_suffix, curve, draw, read_runs, save, step_unit, time_unit
 
 RECENT = 100  # episodes whose mean score the table shows
 
@@ -82,7 +82,8 @@ def _plain(record: Seed | Curve) -> dict[str, Any]:
 
 
 def _curves_table(runs: Sequence[Run]) -> Table:
-    table = figures_table("run", "seeds", "episodes", "steps", "minutes", f"last {RECENT} episodes")
+    unit, scale = time_unit(runs)
+    table = figures_table("run", "seeds", "episodes", "steps", unit, f"last {RECENT} episodes")
     for run in runs:
         last = np.concatenate([seed.scores[-RECENT:] for seed in run.seeds])
         table.add_row(
@@ -90,7 +91,7 @@ def _curves_table(runs: Sequence[Run]) -> Table:
             str(len(run.seeds)),
             f"{sum(len(seed.scores) for seed in run.seeds):,}",
             f"{sum(seed.total_steps for seed in run.seeds):,}",
-            f"{sum(float(seed.minutes[-1]) for seed in run.seeds if len(seed.minutes)):.2f}",
+            f"{scale * sum(float(seed.minutes[-1]) for seed in run.seeds if len(seed.minutes)):.2f}",
             f"{last.mean():.2f} ± {last.std():.2f}" if len(last) else "-",
         )
     return table

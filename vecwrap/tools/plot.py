@@ -11,7 +11,7 @@ import json
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -399,12 +399,14 @@ def draw(
 
 
 def draw_curves(panel: Axes, runs: Sequence[Run], axis: str, windows: Sequence[int]) -> set[int]:
-    """Draw runs along one axis; return the windows of which there are lines."""
-    _prepare(panel, axis, runs)
+    """Draw runs along one axis; return the windows of which there are lines. Short runs have seconds, not minutes."""
+    unit, scale = time_unit(runs) if axis == "minutes" else (step_unit(runs) if axis == "steps" else axis, 1)
+    _prepare(panel, axis, unit)
     shown: set[int] = set()
     for number, run in enumerate(runs):
-        _draw_episodes(panel, run, axis, look(number))
-        lines = {window: line for window in windows if (line := curve(run, axis, window)) is not None}
+        _draw_episodes(panel, run, axis, scale, look(number))
+        curves = {window: line for window in windows if (line := curve(run, axis, window)) is not None}
+        lines = {window: replace(line, x=scale * line.x) for window, line in curves.items()}
         for window, line in lines.items():
             _draw_line(panel, line, look(number), thick=window == windows[-1])
         if lines:
@@ -450,10 +452,16 @@ def look(number: int) -> dict[str, Any]:
     return {"color": COLOURS[place], "linestyle": DASHES[rounds % len(DASHES)]}
 
 
-def _prepare(panel: Axes, axis: str, runs: Sequence[Run]) -> None:
+def time_unit(runs: Iterable[Run]) -> tuple[str, int]:
+    """Return how the time of runs is shown, and how many there are to a minute: seconds, if none took two minutes."""
+    minutes = [float(seed.minutes[-1]) for run in runs for seed in run.seeds if len(seed.minutes)]
+    return ("seconds", 60) if max(minutes, default=0.0) < 2 else ("minutes", 1)
+
+
+def _prepare(panel: Axes, axis: str, unit: str) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    panel.set_xlabel(cut(printable(step_unit(runs)), 60) if axis == "steps" else axis, parse_math=False)
+    panel.set_xlabel(cut(printable(unit), 60), parse_math=False)
     panel.set_ylabel("score")
     panel.grid(color="#E4E4E4", linewidth=0.6)
     panel.set_axisbelow(True)
@@ -464,8 +472,8 @@ def _prepare(panel: Axes, axis: str, runs: Sequence[Run]) -> None:
     panel.margins(x=0.02)
 
 
-def _draw_episodes(panel: Axes, run: Run, axis: str, style: dict[str, Any]) -> None:
-    x = np.concatenate([seed.along(axis) for seed in run.seeds])
+def _draw_episodes(panel: Axes, run: Run, axis: str, scale: int, style: dict[str, Any]) -> None:
+    x = scale * np.concatenate([seed.along(axis) for seed in run.seeds])
     scores = np.concatenate([seed.scores for seed in run.seeds])
     many = len(x) > MOST_DOTS
     panel.plot(x, scores, "o", color=style["color"], ms=2, mew=0, alpha=0.3, zorder=1, rasterized=many)

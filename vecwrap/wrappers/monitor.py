@@ -86,6 +86,7 @@ class Monitor(VecEnvWrapper):
 
     Attributes:
         num_episodes, episode_count: how many games ended.
+        games: the scores so far and the lengths of the games that are running, and which are.
         num_steps: the agent steps of all sub-environments; a loaded state continues the count.
         recent: the last 100 games, as ``Episode(score, length, seconds, env, agent, steps)``.
         return_queue, length_queue, time_queue: their scores, lengths and seconds, as with ``RecordEpisodeStatistics``.
@@ -186,6 +187,11 @@ class Monitor(VecEnvWrapper):
     def num_steps(self) -> int:
         """The agent steps of all sub-environments."""
         return self._past_steps + int(self._lengths.sum())
+
+    @property
+    def games(self) -> tuple[FloatArray, IntArray, BoolArray]:
+        """The scores so far and the lengths of the games that are running, and which are, (n,) each."""
+        return self._returns.copy(), self._lengths.copy(), self._running.copy()
 
     @property
     def paths(self) -> tuple[Path, ...]:
