@@ -70,7 +70,7 @@ def test_pong_from_the_file(tmp_path):
     assert (header["env_id"], header["step_unit"], header["frame_skip"]) == ("PongNoFrameskip-v4", "agent step", 4)
     import imageio.v3 as imageio
 
-    assert imageio.imread(tmp_path / "tiles.png").shape == (630, 480, 3)
+    assert imageio.imread(tmp_path / "tiles.png").shape == (2 * 228 + 9, 4 * 163 + 3, 3)  # with labels and lines
 
 
 # -- training loops ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from PIL import Image, ImageSequence
 import vecwrap
 from benchmarks import pages
 from benchmarks.peers import ALL_PEERS
+from vecwrap.env.picture import LINE, STRIP
 from vecwrap.tools.measure import Measurement, WorkResult
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -126,14 +127,13 @@ def test_its_clip_is_a_real_run():
     pytest.importorskip("ale_py")
     with Image.open(CLIP) as clip:
         frames = np.stack([np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(clip)])
-    assert frames.shape == (90, 630, 480, 3)
-    with vecwrap.build("PongNoFrameskip-v4", n=8, wrappers=["atari", "tile"], render_mode="rgb_array", seed=1) as env:
+    assert frames.shape == (90, 2 * (STRIP + 210 + LINE) + LINE, 4 * (160 + LINE) + LINE, 3)
+    with vecwrap.build("PongNoFrameskip-v4", n=8, wrappers=["atari"], render_mode="rgb_array", seed=1) as env:
         env.reset()
         env.action_space.seed(1)
         for step in range(1, 81):
             env.step(env.action_space.sample())
             if step >= 75:
-                played = env.render()
-                for top in range(0, 630, 210):  # below the labels, which another OpenCV may draw otherwise
-                    games = np.s_[top + 20 : top + 200, 4:156]
-                    np.testing.assert_array_equal(frames[step - 75][games], played[games])
+                for i, played in enumerate(env.get_images()):  # not the labels, which another OpenCV may draw otherwise
+                    top, left = i // 4 * (STRIP + 210 + LINE) + LINE + STRIP, i % 4 * (160 + LINE) + LINE
+                    np.testing.assert_array_equal(frames[step - 75][top : top + 210, left : left + 160], played)

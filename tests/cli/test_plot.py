@@ -39,6 +39,15 @@ def test_two_runs_are_drawn_and_counted(here, capsys):
     assert (here / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_table_has_seconds_where_no_run_took_two_minutes(here, capsys):
+    assert main(["plot", "runs/b", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)
+    assert main(["plot", "runs/b"]) == 0
+    head, row, *_ = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert head[4] == "seconds"
+    assert row[4] == f"{60 * run['seeds'][0]['minutes'][-1]:.2f}"
+
+
 def test_pictures_go_where_they_are_asked_for(here, capsys):
     assert main(["plot", "runs/a", "-o", "new/a.svg", "--out", "a.png", "--title", "Mine", "--x", "minutes"]) == 0
     assert "Mine" in (here / "new" / "a.svg").read_text()

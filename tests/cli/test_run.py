@@ -608,15 +608,24 @@ def test_statistics_are_written_before_the_picture_is_taken():
 
 def test_a_snapshot_goes_where_it_is_asked_for_with_the_labels_of_the_pipeline(capsys):
     line = "toys_of_cli:Toy n=3 backend=dummy"
-    assert run(f"{line} | tile:labels=true", "--steps", 20, "--snapshot", "shots/one.png") == 0
+    assert run(f"{line} | tile", "--steps", 20, "--snapshot", "shots/one.png") == 0
     assert "picture      shots/one.png" in capsys.readouterr().out
     assert not Path("out/tiles.png").exists()
     assert run(line, "--steps", 20, "--snapshot", "shots/two.webp", out="other") == 0
-    labelled, plain = imageio.imread("shots/one.png"), imageio.imread("shots/two.webp")
+    plain, labelled = imageio.imread("shots/one.png"), imageio.imread("shots/two.webp")
     assert labelled.shape != plain.shape  # small frames are enlarged until their labels can be read
     assert run(line, "--steps", 20, "--snapshot", "three.txt", out="third") == 2
     assert '--snapshot: expected a file .png, .jpg, .webp, got "three.txt"' in capsys.readouterr().err
     assert not Path("third").exists()
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "episodic"])
+@pytest.mark.parametrize("steps", [27, 30, 33])
+def test_the_picture_has_the_labels_of_the_wrapper_tile(mode, steps):
+    line = f"toys_of_cli:Toy n=3 seed=1 backend=dummy autoreset={mode} | clip_reward"
+    assert run(f"{line} | tile:labels=true", "--steps", steps, "--snapshot", "one.png") == 0
+    assert run(line, "--steps", steps, "--snapshot", "two.png", out="other") == 0
+    assert (imageio.imread("one.png") == imageio.imread("two.png")).all()
 
 
 def test_a_reader_that_stops_reading_ends_the_run_with_its_files_whole():

@@ -107,9 +107,9 @@ def fps_of(path):
         capture.release()
 
 
-def story(path, tile=0, height=32):
-    """What each frame of a video tells, of one tile (tiles lie one under the other for n = 2)."""
-    return [told(frame[tile * height + height // 2, 24]) for frame in frames_of(path)]
+def story(path, tile=0, width=48):
+    """What each frame of a video tells, of one tile (tiles lie side by side for n = 2)."""
+    return [told(frame[16, tile * width + width // 2]) for frame in frames_of(path)]
 
 
 def changes(shown):
@@ -193,7 +193,7 @@ def test_a_tiled_video_leaves_no_frame_of_any_tile_out(mode, tmp_path):
         env.reset()
         play(env, 20)
     (path,) = env.paths
-    assert frames_of(path)[0].shape == (64, 48, 3)
+    assert frames_of(path)[0].shape == (32, 96, 3)
     assert beside(path)["env_ids"] == [0, 1]
     for index, length in ((0, 3), (1, 5)):
         shown = story(path, index)
@@ -402,7 +402,7 @@ def test_a_large_tiled_video_is_scaled_down(tmp_path):
     with Video(DummyBackend(make(3, size=(100, 60))), tmp_path, by="steps", at=(0,), length=2, max_size=100) as env:
         env.reset()
         play(env, 2)
-    assert frames_of(env.paths[0])[0].shape == (100, 60, 3)  # two rows of two: 200 x 120
+    assert frames_of(env.paths[0])[0].shape == (56, 100, 3)  # a row of three: 100 x 180; both sides of a video are even
 
 
 def test_frames_that_change_their_size_keep_their_aspect(tmp_path):

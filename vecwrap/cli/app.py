@@ -444,11 +444,34 @@ def plot(
     as_json: Json = False,
 ) -> None:
     """Draw learning curves from monitor files: each episode, smoothed, with a band of one standard deviation."""
-    from vecwrap.cli.measure import plot_runs
+    from vecwrap.cli.curves import plot_runs
 
     raise typer.Exit(
         plot_runs(runs, out=out or (), smooth=smooth, axes=x, title=title, as_json=as_json, console=_console())
     )
+
+
+@app.command(epilog="Example: vecwrap compare ppo=runs/ppo-1 ppo=runs/ppo-2 a2c=runs/a2c-1 a2c=runs/a2c-2")
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Folders of runs or monitor files, as `vecwrap plot` takes them: a folder of folders is a run of "
+            "several seeds, and so are NAME=FOLDER of the same name.",
+            metavar="RUN",
+        ),
+    ],
+    last: Annotated[int, _count_option(help="How many of the last episodes of each seed count.")] = 100,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", "-o", help="The picture, .png or .svg. May be given twice. Default: compare.png."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare runs of one environment: final returns with 95 % intervals, speed, restarts, and what differs."""
+    from vecwrap.cli.curves import compare_runs
+
+    raise typer.Exit(compare_runs(runs, last=last, out=out or (), as_json=as_json, console=_console()))
 
 
 def _console() -> Terminal:

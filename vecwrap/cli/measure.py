@@ -1,4 +1,4 @@
-"""The commands that measure and draw: time, tune, bench, plot."""
+"""The commands that measure: time, tune, bench."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ import contextlib
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.cli.output import name_table, print_json, refuse_unwritable, write_out
-from vecwrap.env.action_masks import ActionMasks
+from vecwrap.cli.output import figures_table, name_table, print_json, refuse_unwritable, write_out
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlotError, SpecError, VecwrapError
+from vecwrap.errors import SpecError, VecwrapError
 from vecwrap.pipeline.build import build
 from vecwrap.pipeline.plan import into
 from vecwrap.pipeline.spec import PipelineSpec
@@ -27,7 +25,6 @@ from vecwrap.tools.bench import compare_pipeline
 from vecwrap.tools.measure import WorkResult
 from vecwrap.tools.peers import PEERS, read_names
 from vecwrap.tools.player import Player
-from vecwrap.tools.plot import Curve, Run, Seed, check, check_suffix, curve, draw, read_runs, save, step_unit
 from vecwrap.tools.report import describe_machine, figure, machine_line, markdown, result_table, to_data
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
 from vecwrap.tools.timing import Part, Stopwatch
@@ -98,7 +95,7 @@ def _measure(
     if name == "random":
         env.reset()  # its infos may have masks
     player = Player(env, act, where=f"--policy {name}")
-    asks = bool(player.given) and (name != "random" or ActionMasks(env).now() is not None)  # else any action will do
+    asks = bool(player.given) and (name != "random" or env.face.action_masks.now() is not None)  # else any action will do
     env = player if asks else env
     watch = Stopwatch(env)
     timed = watch.timed(name, "policy", "the policy", player.act if asks else act)
@@ -136,18 +133,9 @@ def _take(taken: Iterator[None], most: int, seconds: float) -> int:
 # -- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def _figures(name: str, *titles: str, whole: bool = False) -> Table:
-    """An empty table of figures; a name too long for the terminal is folded, or kept whole."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(name, overflow="ellipsis" if whole else "fold", no_wrap=whole)
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
-    return table
-
-
 def _show_timing(measured: _Timed, console: Console) -> None:
     in_full = console.width >= IN_FULL
-    table = _figures("part", "µs/step", "share")
+    table = figures_table("part", "µs/step", "share")
     if in_full:
         table.add_column("", no_wrap=True)
         table.add_column("", style="dim", overflow="fold")
@@ -273,7 +261,7 @@ def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
 
 
 def _tuning_table(tuned: Tuned) -> Table:
-    table = _figures("candidate", "agent steps/s", "±", "start", "MB", whole=True)
+    table = figures_table("candidate", "agent steps/s", "±", "start", "MB", whole=True)
     table.add_column("", overflow="fold")
     chosen = tuned.recommendation.candidate if tuned.recommendation else None
     for trial in tuned.trials:
@@ -340,7 +328,7 @@ def print_result(result: WorkResult, console: Console) -> None:
     console.print(Text(result.how, style="dim"))
     for quantity in result.quantities:
         header, *rows = [row[:-1] for row in result_table(result, quantity) if row[1] != "–"]
-        table = _figures(*header, whole=True)
+        table = figures_table(*header, whole=True)
         for row in rows:
             table.add_row(*map(Text, row))
         console.print(table)
@@ -349,108 +337,3 @@ def print_result(result: WorkResult, console: Console) -> None:
             console.print(Text(f"{m.name}: ", style="yellow") + Text(m.missing))
         elif m.note:
             console.print(Text(f"{m.name}: {m.note}", style="dim"))
-
-
-RECENT = 100  # episodes whose mean score the table shows
-
-
-def plot_runs(
-    places: Sequence[str],
-    *,
-    out: Sequence[Path],
-    smooth: str,
-    axes: str,
-    title: str | None,
-    as_json: bool,
-    console: Console,
-) -> int:
-    """Draw learning curves and print a table of the runs, or their numbers as JSON; return the exit status."""
-    windows = [_window(text) for text in _parts(smooth)]
-    names = _parts(axes)
-    check(names, windows)  # before a long file is read
-    pictures = out or ([] if as_json else [Path("curves.png")])
-    for path in pictures:
-        check_suffix(path)
-    runs = read_runs(places)
-    if pictures:
-        figure = draw(runs, names, windows, title)
-        for path in pictures:
-            save(figure, path)
-    if as_json:
-        print_json([_curves_data(run, names, windows) for run in runs], console)
-        return 0
-    console.print(_curves_table(runs))
-    for note in _notes(runs, windows):
-        console.print(Text(note, style="yellow"))
-    for path in pictures:
-        console.print(Text.assemble(("picture  ", "bold"), str(path)))
-    return 0
-
-
-def _parts(text: str) -> list[str]:
-    """The comma-separated parts, each once."""
-    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-
-
-def _window(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise PlotError(f'--smooth: expected comma-separated episode counts, such as 10,100, got "{text}"') from None
-
-
-def _curves_data(run: Run, axes: Sequence[str], windows: Sequence[int]) -> dict[str, Any]:
-    """Each episode, and each curve at each of its points."""
-    curves = [
-        {"axis": axis, "window": window, **_plain(line)}
-        for axis in axes
-        for window in windows
-        if (line := curve(run, axis, window)) is not None
-    ]
-    seeds = [{**_plain(seed), "path": str(seed.path)} for seed in run.seeds]
-    return {"name": run.name, "seeds": seeds, "curves": curves}
-
-
-def _plain(record: Seed | Curve) -> dict[str, Any]:
-    fields = vars(record)
-    return {**fields, **{key: value.tolist() for key, value in fields.items() if isinstance(value, np.ndarray)}}
-
-
-def _curves_table(runs: Sequence[Run]) -> Table:
-    table = _figures("run", "seeds", "episodes", "steps", "minutes", f"last {RECENT} episodes")
-    for run in runs:
-        last = np.concatenate([seed.scores[-RECENT:] for seed in run.seeds])
-        table.add_row(
-            Text(run.name),
-            str(len(run.seeds)),
-            f"{sum(len(seed.scores) for seed in run.seeds):,}",
-            f"{sum(seed.total_steps for seed in run.seeds):,}",
-            f"{sum(float(seed.minutes[-1]) for seed in run.seeds if len(seed.minutes)):.2f}",
-            f"{last.mean():.2f} ± {last.std():.2f}" if len(last) else "-",
-        )
-    return table
-
-
-def _notes(runs: Sequence[Run], windows: Sequence[int]) -> list[str]:
-    """Note what was left out, and what must not be compared."""
-    notes = []
-    for run in runs:
-        for text, count in (
-            ("episodes without a score, because the sub-environment was lost", sum(seed.lost for seed in run.seeds)),
-            ("scores that are not finite, or beyond 1e150", sum(seed.not_finite for seed in run.seeds)),
-            ("lines that cannot be read as an episode", sum(seed.unreadable for seed in run.seeds)),
-        ):
-            if count:
-                notes.append(f"{run.name}: left out {text}: {count:,}")
-        for window in sorted(windows):
-            short = sum(len(seed.scores) < window for seed in run.seeds)
-            if short == len(run.seeds):
-                notes.append(f"{run.name}: fewer than {window} episodes, so no mean of {window}")
-            elif short:
-                notes.append(
-                    f"{run.name}: seeds with fewer than {window} episodes, not in the mean of {window}: {short}"
-                )
-    if len({step_unit([run]) for run in runs}) > 1:
-        said = "; ".join(f"{run.name}: {step_unit([run])}" for run in runs)
-        notes.append(f"these runs count steps differently, so compare over minutes or episodes ({said})")
-    return notes

@@ -125,3 +125,12 @@ def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:
     for name, value in lines:
         table.add_row(cut(name, 200), Text(printable_lines(cut(value, 2000))) if isinstance(value, str) else value)
     return table
+
+
+def figures_table(name: str, *titles: str, whole: bool = False) -> Table:
+    """Return an empty table of figures; a name too long for the terminal is folded, or kept whole."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(name, overflow="ellipsis" if whole else "fold", no_wrap=whole)
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table

@@ -12,6 +12,7 @@ from typing import Any
 
 import imageio.v3 as imageio
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -22,6 +23,8 @@ from vecwrap.cli.inspect import show_findings
 from vecwrap.cli.journal import Journal, refuse_taken
 from vecwrap.cli.output import name_table, print_json
 from vecwrap.cli.pipelines import read_settings, refuse_imported, with_images, with_monitor, with_videos
+from vecwrap.env.games import one_a_game
+from vecwrap.env.picture import SIZE, game_labels, labelled
 from vecwrap.env.saving import read_state, write_whole
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SpecError, VecwrapError, cut, text_of
@@ -31,12 +34,15 @@ from vecwrap.pipeline.places import Place
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, Run, read_run
 from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.rows.step_result import Autoreset
 from vecwrap.tools.evaluate import Quota
 from vecwrap.tools.player import Player
 from vecwrap.tools.rollout import Interrupt, Policy, StepCounter, Tally, find_policy, interruptible, rollout
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here
+from vecwrap.wrappers.tile import Tile
 from vecwrap.wrappers.video import Video
+from vecwrap.wrappers.window.viewer import Viewer
 
 DEFAULT_STEPS = 20_000  # two or three games of random Pong in each of eight sub-environments
 PICTURES = (".png", ".jpg", ".webp")
@@ -241,12 +247,15 @@ class _Running:
         if tally.restarts:
             lines.append(("restarts", f"{tally.restarts:,} sub-environments were lost and recreated"))
         lines += [("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()]
+        if "tensorboard" in self._monitor.log:
+            folder = shlex.quote(str(seen_from_here(self.folder)))
+            lines.append(("curves", f"shown by: tensorboard --logdir {folder}"))
         for wrapper in self._videos:
             lines += [("video", str(seen_from_here(path))) for path in wrapper.paths[-3:]]
         lines.append(("picture", self._picture))
         if self.journal is not None:
-            folder = self.journal.folder
-            lines.append(("folder", f"{folder}, rebuilt by: vecwrap load {shlex.quote(str(folder))}"))
+            whole = self.journal.folder
+            lines.append(("folder", f"{whole}, rebuilt by: vecwrap load {shlex.quote(str(whole))}"))
         return name_table(lines)
 
 
@@ -269,13 +278,28 @@ def _save_picture(env: VecEnv, path: Path) -> str:
         return f"none: the environment renders {env.render_mode or 'nothing'}, a picture needs rgb_array"
     try:
         env.get_images(indices=0)  # try only one first: after a failure, OpenGL would end the process on the next
-        image = env.picture()
+        image = _picture(env)
         path.parent.mkdir(parents=True, exist_ok=True)
         content = imageio.imwrite("<bytes>", image, extension=path.suffix)
         write_whole(path, lambda file: file.write(content))
     except (VecwrapError, OSError) as error:
         return f"none: {' '.join(str(error).split())}"
     return str(seen_from_here(path))
+
+
+def _picture(env: VecEnv) -> NDArray[np.uint8]:
+    """The picture of all sub-environments: as the pipeline draws it, or else with labels."""
+    if any(isinstance(wrapper, (Tile, Viewer)) for wrapper in env.chain):
+        return env.picture()
+    frames, monitor = env.get_images(one_a_game(env.face, env.core)), env.find(Monitor)
+    if len(frames) != monitor.num_envs:  # games of several agents, say, each of which has a score
+        return labelled(frames, [(f"#{i}",) for i in range(len(frames))], [False] * len(frames), SIZE)
+    scores, lengths, running = monitor.games
+    over = ~running | ((lengths == 0) & (env.core.autoreset is Autoreset.SAME_STEP))  # as the wrapper tile has it
+    ended = {episode.env: episode for episode in monitor.recent if over[episode.env]}
+    for i, episode in ended.items():
+        scores[i], lengths[i] = episode[:2]
+    return labelled(frames, game_labels(scores, lengths), [i in ended for i in range(len(frames))], SIZE)
 
 
 # -- load -------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Many frames as one image: rows = ⌈√n⌉, columns = ⌈n / rows⌉, black padding; captions, notebooks, and OpenCV."""
+"""Many frames as one image, in a grid; with labels above them and lines between them; notebooks, and OpenCV."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 from vecwrap.rows.saved import put
-from vecwrap.rows.step_result import StepResult
+from vecwrap.rows.step_result import FloatArray, IntArray, StepResult
 
 SIZE = (1920, 1080)  # the default maximum width and height of a picture, in pixels
 READABLE = 110  # pixels of width that a label needs
-WHITE, ORANGE, SHADE = (255, 255, 255), (255, 165, 0), 0.35
+WHITE, ORANGE, GREY, DARK = (255, 255, 255), (255, 165, 0), (96, 96, 96), (24, 24, 24)
 LARGEST, SMALLEST = 0.6, 0.28  # font scales; below the smallest, text is unreadable
+STRIP, LINE = 18, 3  # pixels: the height of a label, and the width of the lines between tiles
 
 
 def refuse_without_frames(wrapper: str, render_mode: str | None) -> None:
@@ -31,13 +32,16 @@ def refuse_without_frames(wrapper: str, render_mode: str | None) -> None:
 
 
 def grid(num_tiles: int) -> tuple[int, int]:
-    """Return the rows and columns of this many tiles.
+    """Return the rows and columns of this many tiles: as few empty places as possible, then as square as possible.
 
-    >>> grid(8), grid(4), grid(2)
-    ((3, 3), (2, 2), (2, 1))
+    There are at most three times as many columns as rows, and never fewer.
+
+    >>> grid(8), grid(4), grid(2), grid(7)
+    ((2, 4), (2, 2), (1, 2), (2, 4))
     """
-    rows = math.isqrt(num_tiles - 1) + 1  # ⌈√n⌉ without rounding errors
-    return rows, -(-num_tiles // rows)
+    wide = [(rows, -(-num_tiles // rows)) for rows in range(1, math.isqrt(num_tiles - 1) + 2)]
+    allowed = [(rows, columns) for rows, columns in wide if rows <= columns <= 3 * rows]
+    return min(allowed, key=lambda shape: (shape[0] * shape[1] - num_tiles, shape[1] - shape[0]))
 
 
 def tile(frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
@@ -47,14 +51,10 @@ def tile(frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
     bottom to the largest; a place without a frame (None, or past the last) stays black.
 
     >>> import numpy as np
-    >>> tile([np.zeros((210, 160, 3), np.uint8)] * 8).shape  # three rows, three columns
-    (630, 480, 3)
+    >>> tile([np.zeros((210, 160, 3), np.uint8)] * 8).shape  # two rows, four columns
+    (420, 640, 3)
     """
-    images = [None if frame is None else _colour(np.asarray(frame), i) for i, frame in enumerate(frames)]
-    shapes = [image.shape for image in images if image is not None]
-    if not shapes:
-        raise VecwrapError("tile: expected at least one frame, got none. Is the render mode rgb_array?")
-    height, width = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
+    images, height, width = _coloured(frames)
     rows, columns = grid(len(images))
     canvas = np.zeros((rows * height, columns * width, 3), np.uint8)
     for i, image in enumerate(images):
@@ -91,39 +91,86 @@ def enlarge(image: NDArray[np.uint8], width: int, size: tuple[int, int]) -> NDAr
     return image if times <= 1 else image.repeat(times, axis=0).repeat(times, axis=1)
 
 
-def caption(
-    canvas: NDArray[np.uint8], texts: Sequence[Sequence[str]], marks: Sequence[bool] | None = None
+def labelled(
+    frames: Sequence[NDArray[np.uint8] | None],
+    texts: Sequence[Sequence[str]],
+    marks: Sequence[bool],
+    size: tuple[int, int],
+    least: int = 0,
 ) -> NDArray[np.uint8]:
-    """Draw a caption at the top of each tile, a black line between columns, and an orange border around marked tiles.
+    """Lay frames out as one image of at most ``size``, with a label above each, and lines between them.
 
-    Each tile has the same number of possible texts, the longest first. All have the same font size, at which the
-    longest text fits; if that is unreadable, shorter texts are used.
+    Narrow frames are enlarged by whole pixels, until the labels are readable and the image is ``least`` wide. The lines
+    around marked tiles are orange. Each tile has the same number of possible texts, the longest first: all have the
+    same font size, at which the longest text fits; if that is unreadable, shorter texts are used. Where labels would be
+    unreadable, or take a third of the height, there are none.
     """
+    images, height, width = _coloured(frames)
+    rows, columns = grid(len(images))
+    strip = STRIP if rows * STRIP <= size[1] / 3 else 0
+    room = (size[0] - LINE) // columns - LINE, (size[1] - LINE) // rows - LINE - strip
+    if min(room) < 2 * LINE:
+        return fit(tile(frames), size)
+    cells = []
+    for image in images:
+        cell = np.zeros((height, width, 3), np.uint8)
+        if image is not None:
+            cell[: image.shape[0], : image.shape[1]] = image
+        cells.append(fit(enlarge(cell, max(-(-least // columns), READABLE), room), room))
+    height, width = cells[0].shape[:2]
+    heads = _heads(texts, marks, width) if strip else None
+    strip = STRIP if heads is not None else 0
+    high, wide = strip + height + LINE, width + LINE
+    canvas = np.zeros((rows * high + LINE, columns * wide + LINE, 3), np.uint8)
+    for colour, chosen in ((GREY, False), (ORANGE, True)):  # orange lines over grey ones
+        for i in range(len(cells)):
+            if bool(marks[i]) == chosen:
+                top, left = i // columns * high, i % columns * wide
+                canvas[top : top + high + LINE, left : left + wide + LINE] = colour
+    for i, cell in enumerate(cells):
+        top, left = i // columns * high + LINE, i % columns * wide + LINE
+        if heads is not None:
+            canvas[top : top + strip, left : left + width] = heads[i]
+        canvas[top + strip : top + strip + height, left : left + width] = cell
+    return canvas
+
+
+def _heads(texts: Sequence[Sequence[str]], marks: Sequence[bool], width: int) -> list[NDArray[np.uint8]] | None:
+    """The labels, (STRIP, width, 3) each; None if none of their texts could be read."""
     cv2 = load_cv2("tile")
-    canvas = canvas.copy()
-    rows, columns = grid(len(texts))
-    height, width = canvas.shape[0] / rows, canvas.shape[1] / columns
     for lines in zip(*texts, strict=True):
         longest = max(cv2.getTextSize(line, cv2.FONT_HERSHEY_SIMPLEX, 1.0, 1)[0][0] for line in lines)
-        scale = max(min(LARGEST, (width - 6) / max(longest, 1), height / 60), 0.1)
+        scale = min(LARGEST, (width - 6) / max(longest, 1))
         if scale >= SMALLEST:
             break
-    strip = int(30 * scale)
-    for i, line in enumerate(lines):
-        marked = marks is not None and bool(marks[i])
-        top, left = int(i // columns * height), int(i % columns * width)
-        bottom, right = int((i // columns + 1) * height), int((i % columns + 1) * width)
-        head = (canvas[top : top + strip, left:right] * SHADE).astype(np.uint8)  # separate: no text reaches beyond it
+    else:
+        return None
+    heads = []
+    for line, marked in zip(lines, marks, strict=True):
+        head = np.full((STRIP, width, 3), DARK, np.uint8)
         colour = ORANGE if marked else WHITE
-        cv2.putText(head, line, (3, int(22 * scale)), cv2.FONT_HERSHEY_SIMPLEX, scale, colour, 1, cv2.LINE_AA)
-        canvas[top : top + strip, left:right] = head
-        border = max(1, int(width) // 80)
-        if marked:
-            for k in range(border):  # a thick OpenCV rectangle would reach into the neighbours
-                cv2.rectangle(canvas, (left + k, top + k), (right - 1 - k, bottom - 1 - k), ORANGE)
-        elif i % columns:
-            canvas[top:bottom, left : left + min(border, 2)] = 0
-    return canvas
+        base = STRIP // 2 + int(11 * scale)
+        cv2.putText(head, line, (3, base), cv2.FONT_HERSHEY_SIMPLEX, scale, colour, 1, cv2.LINE_AA)
+        heads.append(head)
+    return heads
+
+
+def game_labels(scores: FloatArray, lengths: IntArray) -> list[tuple[str, str, str]]:
+    """The possible labels of each sub-environment: its index, and the score and length of its game."""
+    games = zip(np.round(scores, 2).tolist(), lengths.tolist(), strict=True)
+    return [
+        (f"#{i}  score {score:g}  {length} steps", f"#{i}  {score:g}  {length}", f"#{i}")
+        for i, (score, length) in enumerate(games)
+    ]
+
+
+def _coloured(frames: Sequence[NDArray[np.uint8] | None]) -> tuple[list[NDArray[np.uint8] | None], int, int]:
+    """The frames with three channels, and the height and width of the largest."""
+    images = [None if frame is None else _colour(np.asarray(frame), i) for i, frame in enumerate(frames)]
+    shapes = [image.shape for image in images if image is not None]
+    if not shapes:
+        raise VecwrapError("tile: expected at least one frame, got none. Is the render mode rgb_array?")
+    return images, max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
 
 
 def _colour(frame: NDArray[np.uint8], i: int) -> NDArray[np.uint8]:
@@ -160,19 +207,8 @@ class Labels:
     def picture(
         self, frames: Sequence[NDArray[np.uint8] | None], size: tuple[int, int], least: int = 0
     ) -> NDArray[np.uint8]:
-        """Lay frames out as one image of at most ``size``, with a label on each.
-
-        Narrow frames are enlarged by whole pixels, until the labels are readable and the image is ``least`` wide.
-        """
-        _, columns = grid(len(frames))
-        image = fit(enlarge(tile(frames), max(least, READABLE * columns), size), size)
-        texts = [
-            (f"#{i}  score {score:g}  {length} steps", f"#{i}  {score:g}  {length}", f"#{i}")
-            for i, (score, length) in enumerate(
-                zip(np.round(self._scores, 2).tolist(), self._lengths.tolist(), strict=True)
-            )
-        ]
-        return caption(image, texts, self._ended.tolist())
+        """Lay frames out as one image of at most ``size`` and at least ``least`` wide, with a label above each."""
+        return labelled(frames, game_labels(self._scores, self._lengths), self._ended.tolist(), size, least)
 
     def state(self) -> dict[str, Any]:
         """All that is needed to go on, as fresh copies."""

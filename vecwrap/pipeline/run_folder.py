@@ -73,7 +73,7 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     folder = Path(folder)
     if not (folder / PIPELINE).is_file():
         raise SpecError(f"{folder}: expected a folder that `vecwrap run --out` filled, got {_instead(folder)}")
-    facts = _read_facts(folder / FACTS)
+    facts = read_facts(folder / FACTS)
     statistics = folder / STATISTICS if (folder / STATISTICS).exists() else None
     carried = [(FACTS, facts.get("pipeline")), *_monitors(folder)]
     if statistics is not None:
@@ -115,7 +115,8 @@ def _instead(path: Path) -> str:
     return f"none, seen from {Path.cwd()}. Is the path right?"
 
 
-def _read_facts(path: Path) -> Mapping[str, Any]:
+def read_facts(path: Path) -> Mapping[str, Any]:
+    """Read ``run.json``; empty if there is none."""
     if not path.exists():
         return {}
     try:

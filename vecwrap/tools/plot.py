@@ -11,7 +11,7 @@ import json
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -392,20 +392,28 @@ def draw(
     panels = figure.subplots(len(axes), 1, squeeze=False)[:, 0]
     shown: set[int] = set()
     for axis, panel in zip(axes, panels, strict=True):
-        _prepare(panel, axis, runs)
-        for number, run in enumerate(drawn):
-            look = _look(number)
-            _draw_episodes(panel, run, axis, look)
-            lines = {window: line for window in windows if (line := curve(run, axis, window)) is not None}
-            for window, line in lines.items():
-                _draw_line(panel, line, look, thick=window == windows[-1])
-            if lines:
-                _draw_band(panel, lines[max(lines)], look)
-            shown.update(lines)
-        panel.set_xlim(left=0)
-    _name(figure, drawn, title)
+        shown.update(draw_curves(panel, drawn, axis, windows))
+    add_legend(figure, drawn, title)
     _explain(figure, drawn, sorted(shown))
     return figure
+
+
+def draw_curves(panel: Axes, runs: Sequence[Run], axis: str, windows: Sequence[int]) -> set[int]:
+    """Draw runs along one axis; return the windows of which there are lines. Short runs have seconds, not minutes."""
+    unit, scale = time_unit(runs) if axis == "minutes" else (step_unit(runs) if axis == "steps" else axis, 1)
+    _prepare(panel, axis, unit)
+    shown: set[int] = set()
+    for number, run in enumerate(runs):
+        _draw_episodes(panel, run, axis, scale, look(number))
+        curves = {window: line for window in windows if (line := curve(run, axis, window)) is not None}
+        lines = {window: replace(line, x=scale * line.x) for window, line in curves.items()}
+        for window, line in lines.items():
+            _draw_line(panel, line, look(number), thick=window == windows[-1])
+        if lines:
+            _draw_band(panel, lines[max(lines)], look(number))
+        shown.update(lines)
+    panel.set_xlim(left=0)
+    return shown
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -438,15 +446,22 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
     return figure
 
 
-def _look(number: int) -> dict[str, Any]:
+def look(number: int) -> dict[str, Any]:
+    """The colour and the dashes of a run."""
     rounds, place = divmod(number, len(COLOURS))
     return {"color": COLOURS[place], "linestyle": DASHES[rounds % len(DASHES)]}
 
 
-def _prepare(panel: Axes, axis: str, runs: Sequence[Run]) -> None:
+def time_unit(runs: Iterable[Run]) -> tuple[str, int]:
+    """Return how the time of runs is shown, and how many there are to a minute: seconds, if none took two minutes."""
+    minutes = [float(seed.minutes[-1]) for run in runs for seed in run.seeds if len(seed.minutes)]
+    return ("seconds", 60) if max(minutes, default=0.0) < 2 else ("minutes", 1)
+
+
+def _prepare(panel: Axes, axis: str, unit: str) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    panel.set_xlabel(cut(printable(step_unit(runs)), 60) if axis == "steps" else axis, parse_math=False)
+    panel.set_xlabel(cut(printable(unit), 60), parse_math=False)
     panel.set_ylabel("score")
     panel.grid(color="#E4E4E4", linewidth=0.6)
     panel.set_axisbelow(True)
@@ -457,27 +472,29 @@ def _prepare(panel: Axes, axis: str, runs: Sequence[Run]) -> None:
     panel.margins(x=0.02)
 
 
-def _draw_episodes(panel: Axes, run: Run, axis: str, look: dict[str, Any]) -> None:
-    x = np.concatenate([seed.along(axis) for seed in run.seeds])
+def _draw_episodes(panel: Axes, run: Run, axis: str, scale: int, style: dict[str, Any]) -> None:
+    x = scale * np.concatenate([seed.along(axis) for seed in run.seeds])
     scores = np.concatenate([seed.scores for seed in run.seeds])
     many = len(x) > MOST_DOTS
-    panel.plot(x, scores, "o", color=look["color"], ms=2, mew=0, alpha=0.3, zorder=1, rasterized=many)
+    panel.plot(x, scores, "o", color=style["color"], ms=2, mew=0, alpha=0.3, zorder=1, rasterized=many)
 
 
-def _draw_line(panel: Axes, line: Curve, look: dict[str, Any], *, thick: bool) -> None:
+def _draw_line(panel: Axes, line: Curve, style: dict[str, Any], *, thick: bool) -> None:
     points = thinned(line.x, MOST_POINTS)
     marker = "o" if len(points) == 1 else None  # a single point draws no line
     width, alpha = (2.1, 1.0) if thick else (0.9, 0.6)
-    panel.plot(line.x[points], line.mean[points], linewidth=width, alpha=alpha, marker=marker, zorder=3 + thick, **look)
+    panel.plot(
+        line.x[points], line.mean[points], linewidth=width, alpha=alpha, marker=marker, zorder=3 + thick, **style
+    )
 
 
-def _draw_band(panel: Axes, line: Curve, look: dict[str, Any]) -> None:
+def _draw_band(panel: Axes, line: Curve, style: dict[str, Any]) -> None:
     points = thinned(line.x, MOST_POINTS)
     x, mean, spread = line.x[points], line.mean[points], line.spread[points]
-    panel.fill_between(x, mean - spread, mean + spread, color=look["color"], alpha=0.18, linewidth=0, zorder=2)
+    panel.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.18, linewidth=0, zorder=2)
 
 
-def _name(figure: Figure, drawn: Sequence[Run], title: str | None) -> None:
+def add_legend(figure: Figure, drawn: Sequence[Run], title: str | None) -> None:
     """Put the title above, and the runs' names below it."""
     from matplotlib.lines import Line2D
 
@@ -486,7 +503,7 @@ def _name(figure: Figure, drawn: Sequence[Run], title: str | None) -> None:
         title = (ids.pop() if len(ids) == 1 else None) or "learning curves"
     names = [_in_legend(run) for run in drawn]
     legend = figure.legend(
-        [Line2D([], [], linewidth=2.1, **_look(number)) for number in range(len(drawn))],
+        [Line2D([], [], linewidth=2.1, **look(number)) for number in range(len(drawn))],
         names,
         title=cut(printable_lines(title), 400),
         title_fontsize=12,

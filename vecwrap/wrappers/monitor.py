@@ -1,4 +1,4 @@
-"""Scores and lengths of finished episodes: in ``infos``, and row by row in ``monitor.csv``."""
+"""Scores and lengths of finished episodes: in ``infos``, row by row in ``monitor.csv``, and in other logs."""
 
 from __future__ import annotations
 
@@ -12,42 +12,28 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, VecwrapError, check_info_key, one_of, refuse_one_text
+from vecwrap.interrupts import at_exit
 from vecwrap.rows.infos import columns, row_of
 from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
+from vecwrap.wrappers.recording.sinks import Ended, Episode, Setting, Sink, only_files, open_sink, read_log
+
+__all__ = ["Episode", "Monitor"]
 
 COLUMNS = ("r", "l", "t", "env", "lost")
 _ROW = re.compile(rb"[^,]+,\d+,[^,]+,\d+,[01]\r?")  # of these, complete
 
 
-class Episode(NamedTuple):
-    """One finished episode.
-
-    Attributes:
-        score: the sum of its rewards.
-        length: in agent steps.
-        seconds: how long it took.
-        env: the sub-environment's index; in games of several agents, the row's.
-        agent: the agent's name, in such games.
-    """
-
-    score: float
-    length: int
-    seconds: float
-    env: int
-    agent: str = ""
-
-
 class Monitor(VecEnvWrapper):
-    """Record the score and length of every game: in ``infos``, and in ``monitor.csv`` if a folder is given.
+    """Record the score and length of every game: in ``infos``, in ``monitor.csv`` if a folder is given, in other logs.
 
     An episode here is one of the environment itself, with its own rewards, wherever the monitor is in the chain: even
     if other wrappers clip or scale rewards or end the agent's episodes earlier. One that a wrapper ends is reported
@@ -73,6 +59,14 @@ class Monitor(VecEnvWrapper):
     A folder that cannot be written is an error at the first reset or load; a later write failure ends the recording
     with a warning, never the training.
 
+    ``log`` says where games are logged (docs/logging.md). TensorBoard and W&B get curves over the agent steps of all
+    sub-environments: ``episode/return``, ``episode/length``, and ``episode/KEY`` for numeric ``info_keys``. A point is
+    the mean of the games that ended since the last one; there are at most ten a second. With several
+    sub-environments, ``episode/return_q10``, ``_q50`` and ``_q90`` are quantiles over the last game of each. In games
+    of several agents, each has its own curves (``episode/return_AGENT``). A callable gets an ``Episode``. Each log has
+    a thread of its own, and a step only puts games into its queue; if a log fails, there is one warning, and the run
+    continues.
+
     At an episode's end:
         When the environment's own episode ends, its score and length are reported; a lost life is not an end.
 
@@ -85,16 +79,22 @@ class Monitor(VecEnvWrapper):
         rewards: ``"raw"``: the environment's own rewards, until its own episode ends. ``"seen"``: the rewards at this
             place in the chain, until the agent's episode ends.
         resume: append to the folder's files, keeping their header, instead of moving them aside.
-        stats_key: the column's name in ``infos``.
+        stats_key: the column's name in ``infos``, and how the names of curves begin.
+        log: ``"csv"`` (``monitor.csv`` in ``dir``), ``"tensorboard"`` (files in ``dir/tensorboard``), ``"wandb"`` (the
+            active run, or a new one), several of them in a list or as ``"csv+tensorboard"``; in Python also a
+            SummaryWriter or a run of W&B, which stay open, or a callable (in a file its import path).
 
     Attributes:
         num_episodes, episode_count: how many games ended.
-        recent: the last 100 games, as ``Episode(score, length, seconds, env, agent)``.
+        games: the scores so far and the lengths of the games that are running, and which are.
+        num_steps: the agent steps of all sub-environments; a loaded state continues the count.
+        recent: the last 100 games, as ``Episode(score, length, seconds, env, agent, steps)``.
         return_queue, length_queue, time_queue: their scores, lengths and seconds, as with ``RecordEpisodeStatistics``.
-        paths: the files, ``()`` without ``dir``.
+        paths: the files of rows, ``()`` without ``dir`` or without ``"csv"``.
 
     Raises:
-        PlanError: arguments that do not fit, or a second monitor with the same folder or ``stats_key``.
+        PlanError: arguments that do not fit, a second monitor with the same folder or ``stats_key``, or a log whose
+            package is not installed.
 
     Example:
         >>> import gymnasium
@@ -109,15 +109,33 @@ class Monitor(VecEnvWrapper):
         >>> env.num_episodes
         2
         >>> env.close()
+
+        With a callable, which gets each game:
+
+        >>> games = []
+        >>> with Monitor(vecwrap.build(make, n=2, backend="dummy"), log=games.append) as env:
+        ...     observations, infos = env.reset(seed=1)
+        ...     for _ in range(5):
+        ...         observations, rewards, terminations, truncations, infos = env.step([0, 1])
+        >>> [(episode.env, episode.score, episode.steps) for episode in games]
+        [(0, 5.0, 10), (1, 5.0, 10)]
     """
 
     path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
-    not_hashed: ClassVar[frozenset[str]] = frozenset({"dir", "info_keys", "per_env", "resume"})
+    not_hashed: ClassVar[frozenset[str]] = frozenset({"dir", "info_keys", "per_env", "resume", "log"})
 
     @classmethod
-    def in_evaluation(cls, *, dir: str | None, **others: Any) -> dict[str, Any]:
-        """An evaluation writes into its own folder, so that it does not move the training's files aside."""
-        return {} if dir is None else {"dir": str(Path(dir, "eval"))}
+    def in_words(cls, *, log: Any = ("csv",), **others: Any) -> str:
+        """Nothing; what cannot be logged to is refused before anything is started."""
+        read_log(log)
+        return ""
+
+    @classmethod
+    def in_evaluation(cls, *, dir: str | None, log: Any = ("csv",), **others: Any) -> dict[str, Any]:
+        """An evaluation writes files into its own folder, and into no run or writer that has the training's curves."""
+        files = only_files(log)
+        changed = {} if len(files) == len(read_log(log)) else {"log": files}
+        return changed if dir is None else {"dir": str(Path(dir, "eval")), **changed}
 
     def __init__(
         self,
@@ -129,6 +147,7 @@ class Monitor(VecEnvWrapper):
         rewards: Literal["raw", "seen"] = "raw",
         resume: bool = False,
         stats_key: str = "episode",
+        log: Any = ("csv",),
     ) -> None:
         super().__init__(env)
         self.dir = None if dir is None else Path(dir).absolute()
@@ -138,6 +157,7 @@ class Monitor(VecEnvWrapper):
         self.rewards = rewards
         self.resume = resume
         self.stats_key = stats_key
+        self.log = read_log(log)
         self.count: Callable[..., BoolArray] | None = None  # of closed games, which to report; for evaluations
         self._agents = env.row_agents.tolist()
         self._columns = (*COLUMNS, "agent") if env.possible_agents else COLUMNS
@@ -151,8 +171,10 @@ class Monitor(VecEnvWrapper):
         self._lengths = np.zeros(env.num_envs, dtype=np.int64)
         self._started = np.zeros(env.num_envs)
         self._running = np.zeros(env.num_envs, dtype=np.bool_)
+        self._past_steps = 0  # of games that are over
         self._pipeline_hash: str | None = None
         self._files: list[_MonitorFile] = []
+        self._sinks: list[Sink] = []
         self._opened = False
         self._warned = False
 
@@ -162,9 +184,19 @@ class Monitor(VecEnvWrapper):
         return self.num_episodes
 
     @property
+    def num_steps(self) -> int:
+        """The agent steps of all sub-environments."""
+        return self._past_steps + int(self._lengths.sum())
+
+    @property
+    def games(self) -> tuple[FloatArray, IntArray, BoolArray]:
+        """The scores so far and the lengths of the games that are running, and which are, (n,) each."""
+        return self._returns.copy(), self._lengths.copy(), self._running.copy()
+
+    @property
     def paths(self) -> tuple[Path, ...]:
         """The files that rows are written to."""
-        if self.dir is None:
+        if self.dir is None or "csv" not in self.log:
             return ()
         names = [f"{i}.monitor.csv" for i in range(self.num_envs)] if self.per_env else ["monitor.csv"]
         return tuple(self.dir / name for name in names)
@@ -194,6 +226,7 @@ class Monitor(VecEnvWrapper):
         if np.count_nonzero(cleared):
             if np.count_nonzero(closed):
                 self._close_episodes(step, closed, lost, returns, lengths)
+            self._past_steps += int(lengths[cleared].sum())
             returns, lengths = np.where(cleared, 0.0, returns), np.where(cleared, 0, lengths)
             self._running[rows] = opens | (self._running[rows] & ~closed)
             self._started[step.env_ids[opens]] = time.perf_counter()
@@ -208,26 +241,32 @@ class Monitor(VecEnvWrapper):
             "running": self._running.copy(),
             "elapsed": time.perf_counter() - self._started,
             "num_episodes": self.num_episodes,
-            "recent": [list(episode[:4]) for episode in self.recent],
+            "num_steps": self.num_steps,
+            "recent": [[*episode[:4], episode.steps] for episode in self.recent],
         }
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         """Restore the state that ``wrapper_state`` returned; no reset is needed."""
-        self._open()
+        steps = fitting(state["num_steps"], 0, "num_steps")
+        self._open(steps)
         put(self._returns, state["returns"], "returns")
         put(self._lengths, state["lengths"], "lengths")
         put(self._running, state["running"], "running")
         put(self._started, time.perf_counter() - fitting(state["elapsed"], self._started, "elapsed"), "elapsed")
+        self._past_steps = steps - int(self._lengths.sum())
         for kept in (self.recent, self.return_queue, self.length_queue, self.time_queue):
             kept.clear()
         for episode in state["recent"]:
-            one = Episode(*map(fitting, episode, (0.0, 0, 0.0, 0)))
-            self._keep_recent([one.score], [one.length], [one.seconds], [one.env])
+            score, length, seconds, i, by_then = map(fitting, episode, (0.0, 0, 0.0, 0, 0))
+            self._keep_recent([Episode(score, length, seconds, i, self._agents[i], by_then)])
         self.num_episodes = fitting(state["num_episodes"], 0, "num_episodes")
 
     def on_close(self) -> None:
-        """Close the files."""
+        """Close the files and the other logs."""
         self._close_files()
+        sinks, self._sinks = getattr(self, "_sinks", []), []
+        for sink in sinks:
+            sink.close()
 
     def __del__(self) -> None:
         self._close_wrapper()
@@ -271,11 +310,21 @@ class Monitor(VecEnvWrapper):
                 "l": np.where(reported, lengths, 0),
                 "t": np.where(reported, seconds, 0.0),
             }
+            infos: list[dict[str, Any]] = [{}] * len(reported)
             if self.info_keys:
                 told = enumerate(reported.tolist())
-                values |= columns([_info_of_end(step, self.info_keys, i) if own else {} for i, own in told])
+                infos = [_info_of_end(step, self.info_keys, i) if own else {} for i, own in told]
+                values |= columns(infos)
             step.add_info(self.stats_key, values, reported)
-            self._keep_recent(*(column[reported].tolist() for column in (returns, lengths, seconds, step.env_ids)))
+            columns_of_episodes = (column[reported].tolist() for column in (returns, lengths, seconds, step.env_ids))
+            steps = self.num_steps + int(step.acted.sum())
+            episodes = [
+                Episode(score, length, time_taken, i, self._agents[i], steps)
+                for score, length, time_taken, i in zip(*columns_of_episodes, strict=True)
+            ]
+            self._keep_recent(episodes)
+            for sink in self._sinks:
+                sink.put(Ended(episodes, [info for info, own in zip(infos, reported, strict=True) if own]))
         for i in closed.nonzero()[0].tolist() if self._files else ():
             if self._files:  # until one of them can no longer be written
                 episode = Episode(float(returns[i]), int(lengths[i]), float(seconds[i]), int(step.env_ids[i]))
@@ -283,14 +332,12 @@ class Monitor(VecEnvWrapper):
                 who = [self._agents[episode.env]] * (len(self._columns) - len(COLUMNS))
                 self._write(episode, bool(lost[i]), [*who, *(_cell(end.get(key, "")) for key in self.info_keys)])
 
-    def _keep_recent(
-        self, scores: Sequence[float], lengths: Sequence[int], seconds: Sequence[float], env_ids: Sequence[int]
-    ) -> None:
-        self.num_episodes += len(scores)
-        self.recent.extend(map(Episode, scores, lengths, seconds, env_ids, [self._agents[i] for i in env_ids]))
-        self.return_queue.extend(scores)
-        self.length_queue.extend(lengths)
-        self.time_queue.extend(seconds)
+    def _keep_recent(self, episodes: Sequence[Episode]) -> None:
+        self.num_episodes += len(episodes)
+        self.recent.extend(episodes)
+        self.return_queue.extend(episode.score for episode in episodes)
+        self.length_queue.extend(episode.length for episode in episodes)
+        self.time_queue.extend(episode.seconds for episode in episodes)
 
     def _warn_of_another(self, step: StepResult) -> None:
         if not self._warned and (self.stats_key in step.infos or self.stats_key in (step.final_infos or {})):
@@ -308,9 +355,12 @@ class Monitor(VecEnvWrapper):
         """Open the files of a run that begins."""
         self._open()
 
-    def _open(self) -> None:
-        if self.dir is None or self._opened:
+    def _open(self, steps: int = 0) -> None:
+        others = [entry for entry in self.log if entry != "csv"]
+        if self._opened or not (self.paths or others):
             return
+        if "tensorboard" in others and self.dir is None:  # not earlier: explaining and checking give no folder
+            raise PlanError('monitor: log: tensorboard needs a folder for its files: give dir, as in dir="runs/ppo"')
         header = {
             "t_start": time.time(),
             "env_id": self.core.env_id,
@@ -318,21 +368,16 @@ class Monitor(VecEnvWrapper):
             "frame_skip": self._frame_skip(),
             "pipeline": self._pipeline_hash,
         }
+        setting = Setting(self.stats_key, self._agents, self.dir, self.resume, steps, header)
         try:
-            self.dir.mkdir(parents=True, exist_ok=True)
-            shared = [] if self.resume else _move_aside(self.dir)
-            for path in self.paths:
-                self._files.append(_MonitorFile(path, header, self._columns + self.info_keys))
+            shared = self._open_files(header) if self.paths else []
+            for entry in others:
+                self._sinks.append(open_sink(entry, setting))
+            at_exit(self)  # before what was imported or begun meanwhile, such as a run of W&B, is closed
             self._opened = True
-        except OSError as error:
-            raise PlanError(
-                f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(self.dir)}": '
-                f"{error}; give another, or leave dir out"
-            ) from error
         finally:
             if not self._opened:
-                self._close_files()
-        shared += [file.path for file in self._files if file.shared]
+                self.on_close()
         if shared:
             warnings.warn(
                 f"monitor: dir: another process has {seen_from_here(shared[0])} open, and goes on writing to it"
@@ -340,6 +385,21 @@ class Monitor(VecEnvWrapper):
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+    def _open_files(self, header: dict[str, Any]) -> list[Path]:
+        """Open the files of rows; return those that another process has open."""
+        assert self.dir is not None
+        try:
+            self.dir.mkdir(parents=True, exist_ok=True)
+            shared = [] if self.resume else _move_aside(self.dir)
+            for path in self.paths:
+                self._files.append(_MonitorFile(path, header, self._columns + self.info_keys))
+        except OSError as error:
+            raise PlanError(
+                f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(self.dir)}": '
+                f"{error}; give another, or leave dir out"
+            ) from error
+        return shared + [file.path for file in self._files if file.shared]
 
     def _frame_skip(self) -> int | None:
         """How many frames an agent step lasts, as declared by the sub-environment's wrappers or environment; else 1.

@@ -20,21 +20,22 @@ from vecwrap.rows.step_result import StepResult
 class Tile(VecEnvWrapper):
     """Render all sub-environments as one image.
 
-    ``env.render()`` returns it, whatever wrappers are outside this one: rows = ⌈√n⌉, columns = ⌈n / rows⌉, row by row,
-    the first at the top left. Frames of unequal size are padded with black. The image is scaled down to fit ``size``,
-    for any n. (``get_images()`` still returns the single frames.)
+    ``env.render()`` returns it, whatever wrappers are outside this one: row by row, the first at the top left, with as
+    few empty places as possible (8 are two rows of four). Frames of unequal size are padded with black. The image is
+    scaled down to fit ``size``, for any n. (``get_images()`` still returns the single frames.)
 
-    With ``labels``, each tile shows its index, and the score and length (in agent steps) of its game: the environment's
-    own rewards, even if wrappers clip rewards or end episodes at lost lives. A game that ended in the last result has
-    its final score and an orange border; in same-step mode the frame below is already the next game's first. Frames too
-    small for words are enlarged by whole pixels. Small tiles show only the numbers; tiny ones only the index.
+    With ``labels``, a strip above each tile shows its index, and the score and length (in agent steps) of its game: the
+    environment's own rewards, even if wrappers clip rewards or end episodes at lost lives. Lines divide the tiles. A
+    game that ended in the last result has its final score and an orange line around it; in same-step mode the frame
+    below is already the next game's first. Frames too small for words are enlarged by whole pixels. Small tiles show
+    only the numbers, or only the index; tiny ones have no label.
 
     At an episode's end:
-        With labels, the tile shows the final score and an orange border.
+        With labels, the tile shows the final score and an orange line around it.
 
     Args:
         env: what it wraps; built with ``render_mode="rgb_array"``.
-        labels: draw index, score and length on each tile.
+        labels: index, score and length above each tile.
         size: the maximum width and height of the image, in pixels.
 
     Raises:
@@ -47,7 +48,7 @@ class Tile(VecEnvWrapper):
         >>> env = Tile(vecwrap.build(lambda: ToyEnv(render_mode="rgb_array"), n=5, backend="dummy"))
         >>> observations, infos = env.reset(seed=1)
         >>> env.render().shape
-        (12, 12, 3)
+        (8, 18, 3)
         >>> env.close()
     """
 

@@ -43,6 +43,18 @@ def test_a_panel_for_each_axis_with_every_episode_and_every_window(tmp_path):
         assert len(panel.collections) == 2  # a band each
 
 
+@pytest.mark.parametrize(("last", "unit", "scale"), [(119.9, "seconds", 60), (120.0, "minutes", 1)])
+def test_runs_of_under_two_minutes_have_seconds(last, unit, scale, tmp_path):
+    write_file(tmp_path / "a" / "monitor.csv", [(1.0, 10, 3.0, 0, 0), (2.0, 10, last, 0, 0)])
+    write_file(tmp_path / "b" / "monitor.csv", [(1.0, 10, 30.0, 0, 0), (2.0, 10, 60.0, 0, 0)])
+    runs = read_runs([tmp_path / "a", tmp_path / "b"])
+    (panel,) = draw(runs, ["minutes"], windows=[2]).axes
+    assert panel.get_xlabel() == unit
+    first, line, *_ = (x for x, _ in lines_of(panel))
+    np.testing.assert_allclose(first * 60 / scale, [3.0, last])
+    np.testing.assert_allclose(line, scale * curve(runs[0], "minutes", 2).x)
+
+
 def test_a_mean_of_just_as_many_episodes_as_there_are_is_a_point_that_is_seen(tmp_path):
     (panel,) = draw(runs_of(tmp_path, [100]), ["steps"]).axes
     widest = panel.get_lines()[-1]

@@ -23,7 +23,7 @@ _Taken = TypeVar("_Taken")
 
 
 class GrowingFile:
-    """A file that text is appended to, each piece immediately and as a whole or not at all.
+    """A file that text or bytes are appended to, each piece immediately and as a whole or not at all.
 
     Killing this process loses no appended piece, and a full disk leaves none half written.
     """
@@ -37,9 +37,9 @@ class GrowingFile:
         self._raw = path.open("x+b" if new else "a+b", buffering=0)  # unbuffered: each piece is written at once
         self._size = self._raw.seek(0, os.SEEK_END)
 
-    def append(self, text: str) -> None:
+    def append(self, piece: str | bytes) -> None:
         """Append a piece; if it cannot be written, no part of it is in the file."""
-        data = as_bytes(text)
+        data = as_bytes(piece) if isinstance(piece, str) else piece
         try:
             if self._raw.write(data) != len(data):
                 raise OSError(errno.ENOSPC, "No space left on device")

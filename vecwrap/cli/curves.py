@@ -1,0 +1,225 @@
+"""The commands that read monitor files: plot and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vecwrap.cli.output import figures_table, print_json
+from vecwrap.errors import PlotError, cut, is_installed
+from vecwrap.tools.compare import Compared, Interval, compare, differences, draw_comparison
+from vecwrap.tools.plot import Curve, Run, Seed, check, check_suffix, curve, draw, read_runs, save, step_unit, time_unit
+
+RECENT = 100  # episodes whose mean score the table shows
+
+
+def plot_runs(
+    places: Sequence[str],
+    *,
+    out: Sequence[Path],
+    smooth: str,
+    axes: str,
+    title: str | None,
+    as_json: bool,
+    console: Console,
+) -> int:
+    """Draw learning curves and print a table of the runs, or their numbers as JSON; return the exit status."""
+    windows = [_window(text) for text in _parts(smooth)]
+    names = _parts(axes)
+    check(names, windows)  # before a long file is read
+    pictures = out or ([] if as_json else [Path("curves.png")])
+    for path in pictures:
+        check_suffix(path)
+    runs = read_runs(places)
+    if pictures:
+        figure = draw(runs, names, windows, title)
+        for path in pictures:
+            save(figure, path)
+    if as_json:
+        print_json([_curves_data(run, names, windows) for run in runs], console)
+        return 0
+    console.print(_curves_table(runs))
+    for note in _notes(runs, windows):
+        console.print(Text(note, style="yellow"))
+    for path in pictures:
+        console.print(Text.assemble(("picture  ", "bold"), str(path)))
+    return 0
+
+
+def _parts(text: str) -> list[str]:
+    """The comma-separated parts, each once."""
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _window(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise PlotError(f'--smooth: expected comma-separated episode counts, such as 10,100, got "{text}"') from None
+
+
+def _curves_data(run: Run, axes: Sequence[str], windows: Sequence[int]) -> dict[str, Any]:
+    """Each episode, and each curve at each of its points."""
+    curves = [
+        {"axis": axis, "window": window, **_plain(line)}
+        for axis in axes
+        for window in windows
+        if (line := curve(run, axis, window)) is not None
+    ]
+    seeds = [{**_plain(seed), "path": str(seed.path)} for seed in run.seeds]
+    return {"name": run.name, "seeds": seeds, "curves": curves}
+
+
+def _plain(record: Seed | Curve) -> dict[str, Any]:
+    fields = vars(record)
+    return {**fields, **{key: value.tolist() for key, value in fields.items() if isinstance(value, np.ndarray)}}
+
+
+def _curves_table(runs: Sequence[Run]) -> Table:
+    unit, scale = time_unit(runs)
+    table = figures_table("run", "seeds", "episodes", "steps", unit, f"last {RECENT} episodes")
+    for run in runs:
+        last = np.concatenate([seed.scores[-RECENT:] for seed in run.seeds])
+        table.add_row(
+            Text(run.name),
+            str(len(run.seeds)),
+            f"{sum(len(seed.scores) for seed in run.seeds):,}",
+            f"{sum(seed.total_steps for seed in run.seeds):,}",
+            f"{scale * sum(float(seed.minutes[-1]) for seed in run.seeds if len(seed.minutes)):.2f}",
+            f"{last.mean():.2f} ± {last.std():.2f}" if len(last) else "-",
+        )
+    return table
+
+
+def _notes(runs: Sequence[Run], windows: Sequence[int]) -> list[str]:
+    """Note what was left out, and what must not be compared."""
+    notes = []
+    for run in runs:
+        for text, count in (
+            ("episodes without a score, because the sub-environment was lost", sum(seed.lost for seed in run.seeds)),
+            ("scores that are not finite, or beyond 1e150", sum(seed.not_finite for seed in run.seeds)),
+            ("lines that cannot be read as an episode", sum(seed.unreadable for seed in run.seeds)),
+        ):
+            if count:
+                notes.append(f"{run.name}: left out {text}: {count:,}")
+        for window in sorted(windows):
+            short = sum(len(seed.scores) < window for seed in run.seeds)
+            if short == len(run.seeds):
+                notes.append(f"{run.name}: fewer than {window} episodes, so no mean of {window}")
+            elif short:
+                notes.append(
+                    f"{run.name}: seeds with fewer than {window} episodes, not in the mean of {window}: {short}"
+                )
+    if len({step_unit([run]) for run in runs}) > 1:
+        said = "; ".join(f"{run.name}: {step_unit([run])}" for run in runs)
+        notes.append(f"these runs count steps differently, so compare over minutes or episodes ({said})")
+    return notes
+
+
+# -- compare ----------------------------------------------------------------------------------------------------------
+
+
+def compare_runs(places: Sequence[str], *, last: int, out: Sequence[Path], as_json: bool, console: Console) -> int:
+    """Print a table of runs and what differs between them, or both as JSON, and draw them; return the exit status."""
+    pictures = out or ([] if as_json or not is_installed("matplotlib") else [Path("compare.png")])
+    for path in pictures:
+        check_suffix(path)
+    runs = read_runs(places)
+    compared = compare(runs, last)
+    if pictures:
+        figure = draw_comparison(runs, compared, last)
+        for path in pictures:
+            save(figure, path)
+    if as_json:
+        print_json(_comparison_data(runs, compared, last), console)
+        return 0
+    console.print(_comparison_table(compared, last))
+    for title, of in (("pipeline", _settings), ("version", _versions)):
+        if differing := differences(compared, of):
+            console.print()
+            console.print(_differences_table(title, compared, differing))
+    if alike := _versions_alike(compared):
+        console.print(Text(f"the same versions: {alike}", style="dim"))
+    for note in [*_notes(runs, []), *_comparison_notes(runs, compared, last)]:
+        console.print(Text(note, style="yellow"))
+    for path in pictures:
+        console.print(Text.assemble(("picture  ", "bold"), str(path)))
+    if not pictures:
+        console.print(Text('no picture, which needs matplotlib: pip install "vecwrap[plot]"', style="dim"))
+    return 0
+
+
+def _settings(compared: Compared) -> Mapping[str, tuple[str, ...]]:
+    return compared.settings
+
+
+def _versions(compared: Compared) -> Mapping[str, tuple[str, ...]]:
+    return compared.versions
+
+
+def _versions_alike(compared: Sequence[Compared]) -> str:
+    known = [each.versions for each in compared if each.versions]
+    alike = [name for name in known[0] if all(each.get(name) == known[0][name] for each in known)] if known else []
+    return ", ".join(f"{name} {', '.join(known[0][name])}" for name in alike)
+
+
+def _comparison_table(compared: Sequence[Compared], last: int) -> Table:
+    table = figures_table(
+        "run", "seeds", "episodes", "steps", f"last {last} episodes", "IQM of seeds", "steps/s", "restarts"
+    )
+    for each in compared:
+        table.add_row(
+            Text(each.name),
+            str(len(each.scores)),
+            f"{each.episodes:,}",
+            f"{each.steps:,}",
+            _interval(each.last_return),
+            _interval(each.iqm),
+            "-" if each.steps_per_second is None else f"{each.steps_per_second:,.0f}",
+            "-" if each.restarts is None else f"{each.restarts:,}",
+        )
+    return table
+
+
+def _interval(found: Interval | None) -> str:
+    if found is None:
+        return "-"
+    return f"{found.value:.2f}" + ("" if found.low is None else f" [{found.low:.2f}, {found.high:.2f}]")
+
+
+def _differences_table(title: str, compared: Sequence[Compared], found: Mapping[str, list[tuple[str, ...]]]) -> Table:
+    table = figures_table(f"what differs: {title}", *(each.name for each in compared))
+    for key, values in found.items():
+        table.add_row(Text(key), *(Text(cut(", ".join(value), 60) or "-") for value in values))
+    return table
+
+
+def _comparison_notes(runs: Sequence[Run], compared: Sequence[Compared], last: int) -> list[str]:
+    notes = []
+    for run, each in zip(runs, compared, strict=True):
+        notes += [f"{run.name}: {cut(end, 300)}" for end in dict.fromkeys(each.ends)]
+        if empty := sum(not len(seed.scores) for seed in run.seeds):
+            notes.append(f"{run.name}: seeds without a finished episode, left out: {empty}")
+        if short := sum(0 < len(seed.scores) < last for seed in run.seeds):
+            notes.append(f"{run.name}: seeds with fewer than {last} episodes, of which all count: {short}")
+        if not each.settings:
+            notes.append(f"{run.name}: no pipeline.yaml beside its monitor files, so its pipeline is not compared")
+    return notes
+
+
+def _comparison_data(runs: Sequence[Run], compared: Sequence[Compared], last: int) -> dict[str, Any]:
+    return {
+        "last": last,
+        "runs": [
+            {**vars(each), "scores": each.scores.tolist(), "seeds": [str(seed.path) for seed in run.seeds]}
+            for run, each in zip(runs, compared, strict=True)
+        ],
+        "pipelines_differ": differences(compared, _settings),
+        "versions_differ": differences(compared, _versions),
+    }

@@ -1,0 +1,304 @@
+"""Runs beside each other: how good they are in the end, how fast, and what differs. For ``vecwrap compare``.
+
+Intervals and the interquartile mean are those of Agarwal et al. (2021), "Deep Reinforcement Learning at the Edge of the
+Statistical Precipice": percentiles of bootstrap samples, here over the seeds of one task.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vecwrap.env.saving import open_regular
+from vecwrap.errors import PlotError, paths_looked_at, printable
+from vecwrap.pipeline import registry
+from vecwrap.pipeline.files import read_text, read_yaml
+from vecwrap.pipeline.run_folder import FACTS, PIPELINE, PROGRESS, read_facts
+from vecwrap.rows.step_result import FloatArray
+from vecwrap.sources.declares import declared_by
+from vecwrap.tools.plot import Run, Seed, add_legend, draw_curves, look, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Compared", "Interval", "compare", "differences", "draw_comparison", "interquartile_mean", "interval"]
+
+LAST = 100  # episodes of a seed that its final return is the mean of
+CONFIDENCE = 95  # per cent
+RESAMPLES = 5_000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure with its confidence interval, whose ends are None if there is nothing to estimate it from."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What is known of one run.
+
+    Attributes:
+        name: in the table and the legend.
+        scores: (s,) float64, the mean return of each seed's last episodes; seeds without an episode are left out.
+        last_return: the mean of these over the seeds; with one seed, of its last episodes.
+        iqm: the interquartile mean over the seeds; None with one seed.
+        episodes: of all seeds.
+        steps: of all seeds; if a run was not recorded, those of its finished episodes.
+        steps_per_second: the mean over the seeds; None if it is not known.
+        restarts: of sub-environments, in all seeds; None if it is not known.
+        ends: how each seed ended that did not finish.
+        versions: the packages' versions, each as the different ones of the seeds.
+        settings: the pipeline's keys, each as the different values of the seeds, as text; empty if it is not known.
+    """
+
+    name: str
+    scores: FloatArray
+    last_return: Interval | None
+    iqm: Interval | None
+    episodes: int
+    steps: int
+    steps_per_second: float | None
+    restarts: int | None
+    ends: tuple[str, ...]
+    versions: Mapping[str, tuple[str, ...]]
+    settings: Mapping[str, tuple[str, ...]]
+
+
+def compare(runs: Sequence[Run], last: int = LAST) -> list[Compared]:
+    """Compare runs by their last episodes, and by what lies beside their monitor files.
+
+    PlotError: runs of different environments, or none with a finished episode.
+    """
+    if last < 1:
+        raise PlotError(f"expected at least 1 of the last episodes, got {last}")
+    ids = {seed.env_id: run.name for run in runs for seed in run.seeds if seed.env_id is not None}
+    if len(ids) > 1:
+        said = "; ".join(f"{printable(name)}: {printable(env_id)}" for env_id, name in ids.items())
+        raise PlotError(
+            f"expected runs of one environment, because returns of different ones cannot be compared, got {said}"
+        )
+    if not any(len(seed.scores) for run in runs for seed in run.seeds):
+        names = ", ".join(run.name for run in runs)
+        raise PlotError(f"{names}: expected at least one finished episode, got none; an episode counts when it ends")
+    return [_compared(run, last) for run in runs]
+
+
+def interquartile_mean(values: FloatArray) -> Any:
+    """Return the mean of the middle half of the values on the last axis: a quarter is cut off at each end.
+
+    A quarter is rounded down, as ``scipy.stats.trim_mean`` does, so nothing is cut off up to three values.
+
+    >>> float(interquartile_mean(np.array([0.0, 4.0, 5.0, 1000.0])))
+    4.5
+    """
+    count = values.shape[-1]
+    return np.sort(values, axis=-1)[..., count // 4 : count - count // 4].mean(axis=-1)
+
+
+def interval(values: FloatArray, statistic: Callable[[FloatArray], Any]) -> Interval:
+    """Return a statistic of (k,) values with its 95 % bootstrap interval; the same values give the same interval.
+
+    ``statistic`` takes many samples, (..., k), and returns (...).
+    """
+    value = float(statistic(values))
+    if len(values) < 2:
+        return Interval(value, None, None)
+    rng = np.random.default_rng(0)
+    samples = statistic(values[rng.integers(len(values), size=(RESAMPLES, len(values)))])
+    low, high = np.percentile(samples, [(100 - CONFIDENCE) / 2, (100 + CONFIDENCE) / 2])
+    return Interval(value, float(low), float(high))
+
+
+def differences(
+    compared: Sequence[Compared], of: Callable[[Compared], Mapping[str, tuple[str, ...]]]
+) -> dict[str, list[tuple[str, ...]]]:
+    """Return the keys in which runs differ, each with the values of every run, ``()`` for one that is not known."""
+    known = [of(each) for each in compared if of(each)]
+    keys = dict.fromkeys(key for each in known for key in each)
+    differ = [key for key in keys if len({each.get(key, ()) for each in known}) > 1]
+    return {key: [of(each).get(key, ()) for each in compared] for key in differ}
+
+
+# -- one run ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What ``vecwrap run`` wrote beside a seed's monitor files; without it, all is unknown."""
+
+    seconds: float | None
+    steps: int | None
+    restarts: int | None
+    end: str  # "" if it finished, or if nothing says how it ended
+    versions: Mapping[str, str]
+    settings: Mapping[str, str]
+
+
+def _mean(values: FloatArray) -> Any:
+    return values.mean(axis=-1)
+
+
+def _compared(run: Run, last: int) -> Compared:
+    records = [_read_record(seed.path if seed.path.is_dir() else seed.path.parent) for seed in run.seeds]
+    ends = [seed.scores[-last:] for seed in run.seeds if len(seed.scores)]
+    scores = np.array([each.mean() for each in ends])
+    rates = [rate for seed, record in zip(run.seeds, records, strict=True) if (rate := _rate(seed, record)) is not None]
+    restarts = [record.restarts for record in records if record.restarts is not None]
+    return Compared(
+        run.name,
+        scores,
+        last_return=interval(ends[0] if len(ends) == 1 else scores, _mean) if ends else None,
+        iqm=interval(scores, interquartile_mean) if len(scores) > 1 else None,
+        episodes=sum(len(seed.scores) for seed in run.seeds),
+        steps=sum(record.steps or seed.total_steps for seed, record in zip(run.seeds, records, strict=True)),
+        steps_per_second=float(np.mean(rates)) if rates else None,
+        restarts=sum(restarts) if restarts else None,
+        ends=tuple(record.end for record in records if record.end),
+        versions=_joined([record.versions for record in records]),
+        settings=_joined([record.settings for record in records]),
+    )
+
+
+def _rate(seed: Seed, record: _Record) -> float | None:
+    """Steps a second: of the whole run if it was recorded, or else until the last episode ended."""
+    if record.seconds and record.steps:
+        return record.steps / record.seconds
+    if len(seed.minutes) and seed.minutes[-1] > 0:
+        return float(seed.steps[-1] / (60 * seed.minutes[-1]))
+    return None
+
+
+def _joined(seeds: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
+    """The different values of each key, in the order of the seeds."""
+    keys = dict.fromkeys(key for seed in seeds for key in seed)
+    return {key: tuple(dict.fromkeys(seed[key] for seed in seeds if key in seed)) for key in keys}
+
+
+@paths_looked_at(PlotError)
+def _read_record(folder: Path) -> _Record:
+    facts = read_facts(folder / FACTS)
+    if facts.get("end") is None:  # it was killed, or runs still
+        facts = {**facts, **_read_progress(folder / PROGRESS)}
+    end, pipeline = facts.get("end", "finished"), folder / PIPELINE
+    return _Record(
+        seconds=_number(facts.get("seconds")),
+        steps=_count(facts.get("steps")),
+        restarts=_count(facts.get("restarts")),
+        end="has not ended, or was killed" if end is None else "" if end == "finished" else str(end),
+        versions={str(name): str(version) for name, version in facts.get("versions", {}).items()},
+        settings=dict(_settings(read_yaml(read_text(pipeline), str(pipeline)).value)) if pipeline.exists() else {},
+    )
+
+
+def _read_progress(path: Path) -> dict[str, Any]:
+    """The last complete row of ``progress.csv``, under the names of ``run.json``."""
+    if not path.exists():
+        return {}
+    with open_regular(path) as file:
+        text = file.read().decode(errors="replace")
+    rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
+    row = rows[-1] if rows else {}
+    return {"seconds": row.get("time"), "steps": row.get("steps"), "restarts": row.get("restarts")}
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if np.isfinite(number) and number >= 0 else None
+
+
+def _count(value: Any) -> int | None:
+    number = _number(value)
+    return None if number is None else int(number)
+
+
+def _settings(data: Any, steps: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """The leaves of a pipeline, each under the key that ``--set`` takes, as JSON."""
+    if isinstance(data, Mapping) and (data or not steps):
+        for key, value in data.items():
+            yield from _settings(value, (*steps, str(key)))
+    elif isinstance(data, list) and steps[-1:] == ("wrappers",):
+        named = [_named(entry) for entry in data]
+        names = [name for name, _ in named]
+        yield ".".join(steps), " | ".join(names)
+        for i, (name, arguments) in enumerate(named):
+            own = (*steps, name if names.count(name) == 1 else str(i))
+            if arguments is not None:
+                yield from ((key, value) for key, value in _settings(arguments, own) if key not in _paths(name, own))
+    else:
+        yield ".".join(steps), data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+
+
+def _paths(name: str, steps: tuple[str, ...]) -> set[str]:
+    """The keys of a wrapper of ours that are paths, in which any two runs differ."""
+    if name not in registry.wrappers.names():
+        return set()
+    return {".".join((*steps, key)) for key in declared_by(registry.wrappers.find(name, name)).path_parameters}
+
+
+def _named(entry: Any) -> tuple[str, Any]:
+    """A wrapper's name and arguments."""
+    if isinstance(entry, Mapping) and len(entry) == 1:
+        ((name, arguments),) = entry.items()
+        return str(name), arguments
+    return str(entry), None
+
+
+# -- the picture ------------------------------------------------------------------------------------------------------
+
+CURVES, LINE = 3.6, 0.32  # inches: the curves' panel, and a run in the one below
+
+
+def draw_comparison(runs: Sequence[Run], compared: Sequence[Compared], last: int = LAST) -> Figure:
+    """Draw learning curves over steps, and below them each run's final return with its confidence interval."""
+    pairs = [(run, each) for run, each in zip(runs, compared, strict=True) if each.last_return is not None]
+    drawn = [run for run, _ in pairs]
+    below = 0.9 + LINE * len(pairs)
+    figure = new_figure(1.2 + CURVES + below)
+    curves, ends = figure.subplots(2, 1, height_ratios=[CURVES, below])
+    draw_curves(curves, drawn, "steps", [last])
+    _draw_ends(ends, [each for _, each in pairs])
+    add_legend(figure, drawn, None)
+    several = any(each.iqm is not None for _, each in pairs)
+    text = f"above: dots are episodes, lines means of the last {last} and bands one standard deviation\n"
+    text += f"below: the return of the last {last} episodes and its {CONFIDENCE} % interval"
+    text += "; of several seeds the interquartile mean, and a ring for each seed" if several else ""
+    figure.supxlabel(text, fontsize=8, color="#555555")
+    return figure
+
+
+def _draw_ends(panel: Axes, compared: Sequence[Compared]) -> None:
+    """A bar from the interval's low end to its high end for each run, the first at the top."""
+    for number, each in enumerate(compared):
+        shown = each.iqm or each.last_return
+        assert shown is not None
+        colour = look(number)["color"]
+        if shown.low is not None and shown.high is not None:
+            ends = [shown.low, shown.high]
+            panel.plot(ends, [number, number], color=colour, linewidth=7, alpha=0.35, solid_capstyle="butt")
+        panel.plot([shown.value], [number], "|", color=colour, markersize=13, markeredgewidth=2.2)
+        if each.iqm is not None:
+            panel.plot(each.scores, [number] * len(each.scores), "o", ms=4, mfc="none", mec=colour, mew=0.9)
+    panel.set_ylim(len(compared) - 0.4, -0.6)
+    names = [f"{each.name[:11]}…{each.name[-8:]}" if len(each.name) > 20 else each.name for each in compared]
+    panel.set_yticks(range(len(compared)), map(printable, names), parse_math=False)
+    panel.tick_params(axis="y", length=0)
+    panel.set_xlabel("final score")
+    panel.grid(axis="x", color="#E4E4E4", linewidth=0.6)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right", "left"]].set_visible(False)
+    panel.margins(x=0.05)
