@@ -272,3 +272,92 @@ def test_masks_are_a_method_of_every_environment_that_reports_them():
             masks = env.action_masks()
             assert masks.dtype == bool
             assert masks.sum(axis=1).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+@pytest.mark.parametrize("shape", ["discrete", "multi"])
+@pytest.mark.parametrize("place", PLACES)
+def test_masks_are_a_column_wherever_the_environment_has_them(place, shape, backend, mode):
+    """Beside a loop over the environment, whose mask is asked for after every reset and step."""
+    twins, wrappers = [Steps(place, shape=shape) for _ in range(3)], ["extract_obs:at"] if place == "member" else []
+    make = functools.partial(Steps, place, shape=shape)
+    with vecwrap.build(make, n=3, wrappers=wrappers, backend=backend, autoreset=mode) as env:
+        _, infos = env.reset(seed=5)
+        for i, twin in enumerate(twins):
+            twin.reset(seed=5 + i)
+        over = np.zeros(3, bool)
+        for _ in range(25):
+            expected = np.array([twin.mask() * (not done) for twin, done in zip(twins, over, strict=True)])
+            told = infos["_action_mask"]  # of a masked reset, only those that were reset
+            np.testing.assert_array_equal(infos["action_mask"][told], expected[told])
+            assert infos["action_mask"].dtype == np.int8
+            np.testing.assert_array_equal(env.action_masks(), expected)
+            if over.any() and mode in ("disabled", "episodic"):
+                _, infos = env.reset(options={"reset_mask": over})
+                for i in np.flatnonzero(over):
+                    twins[i].reset()
+                over[:] = False
+                continue
+            actions = [0] * 3 if shape == "discrete" else [[0, 1]] * 3
+            *_, infos = env.step(actions)
+            for i, twin in enumerate(twins):
+                if over[i]:  # next_step
+                    twin.reset()
+                    over[i] = False
+                    continue
+                over[i] = twin.step(np.array(actions[i]))[2]
+                if over[i] and mode == "same_step":
+                    twin.reset()
+                    over[i] = False
+
+
+class Flags(Steps):
+    def seen(self):
+        observation, info = super().seen()
+        return observation, {"action_mask": info["action_mask"].astype(bool)}
+
+
+def test_masks_that_are_flags_become_what_sample_takes():
+    with vecwrap.build(Flags, n=2, backend="dummy") as env:
+        _, infos = env.reset(seed=1)
+        assert infos["action_mask"].dtype == np.int8
+        for _ in range(9):
+            actions = [env.single_action_space.sample(mask) for mask in infos["action_mask"]]
+            _, rewards, *_, infos = env.step(actions)
+            assert (rewards == 1).all()
+
+
+class Counting(Steps):
+    """Counts how often it is asked, and cannot say what is legal once it is over."""
+
+    def __init__(self):
+        super().__init__("method")
+        self.asked, inner = 0, self.action_masks
+
+        def ask():
+            assert not self.over
+            self.asked += 1
+            return inner()
+
+        self.action_masks = ask
+
+    def reset(self, *, seed=None, options=None):
+        self.over = False
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        result = super().step(action)
+        self.over = result[2]
+        return result
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_method_is_asked_once_for_each_observation_to_act_on(mode):
+    with vecwrap.build(Counting, n=2, backend="dummy", autoreset=mode) as env:
+        vecwrap.evaluate(env, Masked(), 8, seed=1)
+        before = sum(env.get_attr("asked"))
+        env.reset(seed=1)
+        env.action_masks()
+        env.action_masks()
+        assert sum(env.get_attr("asked")) == before + 2

@@ -11,8 +11,8 @@ from vecwrap.errors import ArgumentError
 from vecwrap.rows.batch import Batch, row
 from vecwrap.rows.infos import row_of
 from vecwrap.rows.step_result import BoolArray, IntArray
+from vecwrap.sources.masks import MEMBER, METHOD
 
-MEMBER, METHOD = "action_mask", "action_masks"
 Waiting: TypeAlias = Literal["all", "none", "one"]
 PLACES = (
     f'infos["{MEMBER}"] of each reset and step, a member "{MEMBER}" of Dict observations, or the environment\'s method '
@@ -93,7 +93,8 @@ class ActionMasks:
 
     def refuse_illegal(self, actions: Batch, env_ids: IntArray) -> None:
         """Raise ArgumentError for the first action, in the space's form, that is not legal now."""
-        if self._env.face.numbering.out and self._has_method is not False:
+        told = self._env.face.told_masks
+        if self._env.face.numbering.out and not told and self._has_method is not False:
             return  # some rows are pending, and others cannot be asked meanwhile
         masks = self.now(env_ids)
         if masks is None:
