@@ -45,6 +45,7 @@ from vecwrap.sources.declares import declared_by
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.game_factories import LookAtGame
 from vecwrap.sources.parts import PartFactory
+from vecwrap.sources.seats import Seats
 from vecwrap.sources.stages import Probe, Stage, stacks_already
 from vecwrap.sources.sub_env import Factory, SeveralAgentsError, SubEnvFactory
 
@@ -66,6 +67,7 @@ class Plan:
     # what comes out of the environment and of each wrapper; None before ``with_spaces``, and where unknown
     stages: tuple[Stage | None, ...] | None = None
     agents: tuple[str, ...] | None = None  # of a game, whose rows they are; None if it is none, or was not looked at
+    padding: str = ""  # what was padded to make their spaces equal
 
     @property
     def n(self) -> int:
@@ -82,9 +84,14 @@ class Plan:
         if self.agents is not None:
             (make,) = self.environment.factories
             k = len(self.agents)
-            return [PartFactory(make, row, k, of_game=True) for row in range(k)] * self.n
+            return [PartFactory(make, row, k, of_game=True, seats=self._seats) for row in range(k)] * self.n
         made = [SubEnvFactory(make, wrappers) for make in self.environment.factories]
         return made if self.environment.parts else made * self.n
+
+    @property
+    def _seats(self) -> Seats:
+        chosen = self.pipeline.agents
+        return Seats(chosen) if chosen is None or isinstance(chosen, tuple) else Seats(pad=chosen["pad"])
 
     @property
     def _engine(self) -> list[Factory]:
@@ -115,13 +122,13 @@ class Plan:
         """Look at one game, where the backend would make it, for who takes part in it."""
         one = self._seen_game()
         try:
-            return dataclasses.replace(self, agents=one.get_attr("agents")[0])
+            return dataclasses.replace(self, agents=one.get_attr("agents")[0], padding=one.get_attr("padding")[0])
         finally:
             one.close()
 
     def _seen_game(self) -> VecEnv:
         backend, settings = self._for_a_look
-        return _started(backend, [LookAtGame(make) for make in self.environment.factories], settings, self)
+        return _started(backend, [LookAtGame(make, self._seats) for make in self.environment.factories], settings, self)
 
     @property
     def _for_a_look(self) -> tuple[Any, dict[str, Any]]:
@@ -171,13 +178,13 @@ class Plan:
     def _with_refusals_of_game(self) -> Plan:
         one = self._seen_game()
         try:
-            agents: tuple[str, ...] = one.get_attr("agents")[0]
+            agents, padding = one.get_attr("agents")[0], one.get_attr("padding")[0]
             inside = Stage(one.single_observation_space, one.single_action_space, one.render_mode)
             rows = one_for_all(one, self.n * len(agents), {**self._for_every_backend, "batch_size": None})
             outer = outer_stages(rows, self.wrappers, inside)
         finally:
             one.close()
-        return dataclasses.replace(self, agents=agents, stages=(inside, *outer))
+        return dataclasses.replace(self, agents=agents, padding=padding, stages=(inside, *outer))
 
     @property
     def in_this_process(self) -> bool:
@@ -207,7 +214,7 @@ class Plan:
         inside = "parent" if self.in_this_process else "worker"
         stages = self.stages or (None,) * (len(self.wrappers) + 1)
         each = self.pipeline.env_kwargs
-        words = f"env_kwargs of each: {shown(each)}" if isinstance(each, tuple) else seats(self.agents)
+        words = f"env_kwargs of each: {shown(each)}" if isinstance(each, tuple) else seats(self.agents, self.padding)
         rows = [Row(self.environment.name, inside, words=words, after=stages[0])]
         for wrapper, before, after in zip(self.wrappers, stages, stages[1:], strict=False):
             row = Row(
@@ -243,7 +250,10 @@ class Plan:
         """
         known = [Stage(env.single_observation_space, env.single_action_space, env.render_mode) for env in made]
         unknown = [None] * (len(self.wrappers) + 1 - len(known))
-        return dataclasses.replace(self, stages=(*unknown, *known), agents=made[0].core.description.agents or None)
+        of_all = made[0].core.description
+        return dataclasses.replace(
+            self, stages=(*unknown, *known), agents=of_all.agents or None, padding=of_all.padding
+        )
 
     def __str__(self) -> str:
         return str(self._explanation)
@@ -342,6 +352,12 @@ def _plan(spec: PipelineSpec) -> Plan:
     n = _how_many(spec, environment)
     words, wrappers = plan_wrappers(spec.wrappers)
     refuse_wrong_order(wrappers)
+    if spec.agents is not None:
+        if environment.env_spec is not None:
+            raise PlanError(
+                f"{spec.where('agents')}: expected a game of several agents, got {environment.name}; leave it out."
+            )
+        environment = dataclasses.replace(environment, is_game=True)
     if environment.is_game:
         _refuse_around_games(spec, environment, wrappers)
     elif spec.envs_per_engine is None:

@@ -19,9 +19,10 @@ from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, is_game, joint_space, same_space, space_text
+from vecwrap.sources.description import Description, is_game, same_space
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.raw_rewards import float_reward
+from vecwrap.sources.seats import ALL, Seats, name_of
 from vecwrap.sources.several import Several
 from vecwrap.sources.sub_env import NUMBERS, Takeover, frame_of, yours
 
@@ -34,22 +35,32 @@ class Game(Several):
         number: which game of the vector it is.
         mode: its autoreset mode.
         make: what made it, and makes it anew if it is lost.
+        seats: which of its agents are rows.
     """
 
     kind: ClassVar[str] = "game"
     methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr", "is_wrapped", "game_state")
 
-    def __init__(self, env: Any, number: int, mode: Autoreset, make: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self,
+        env: Any,
+        number: int,
+        mode: Autoreset,
+        make: Callable[[], Any] | None = None,
+        seats: Seats = ALL,
+    ) -> None:
         super().__init__()
         self.env = env
         self._make = make
         self.number = number
         self.mode = mode
         self.is_parallel = is_parallel(env)
-        self.agents = agents_of(env)
-        self.num_rows = len(self.agents)
         self.name = name_of(env)
-        self.observation_space, self.action_space = spaces_of(env, self.agents)
+        self._seats = seats
+        seated = seats.of(env)
+        self.agents, self._others, self._padding = seated.agents, seated.others, seated.padding
+        self.observation_space, self.action_space = seated.observation_space, seated.action_space
+        self.num_rows = len(self.agents)
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
         self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
         self._over = True  # no running game
@@ -72,7 +83,8 @@ class Game(Several):
         metadata = dict(getattr(self.env, "metadata", None) or {})
         mode = getattr(self.env, "render_mode", None)
         space, actions = self.observation_space, self.action_space
-        return Description(space, actions, metadata, mode, None, self.name, agents=tuple(map(str, self.agents)))
+        agents, words = tuple(map(str, self.agents)), self._padding.words if self._padding else ""
+        return Description(space, actions, metadata, mode, None, self.name, agents=agents, padding=words)
 
     def attach(self, slots: Slots, first_row: int) -> None:
         """Set where the results go."""
@@ -140,10 +152,12 @@ class Game(Several):
 
     def _open_turns(self) -> None:
         env = self.env
+        while env.agent_selection in self._others:
+            self._move_other()
         mover = env.agent_selection
         self._mover = self._seat(mover)
         for agent in env.agents:
-            if agent != mover:
+            if agent != mover and agent not in self._others:
                 self._open(self._seat(agent), env.observe(agent), env.infos.get(agent, {}))
         observation, _, _, _, info = env.last()
         self._open(self._mover, observation, info)
@@ -151,7 +165,7 @@ class Game(Several):
 
     def _open_all(self, observations: Any, infos: Any) -> None:
         self._present = list(self.env.agents)
-        self._let_act([(agent, self._seat(agent)) for agent in self._present])
+        self._let_act([(agent, self._seat(agent)) for agent in self._present if agent not in self._others])
         for agent, seat in self._acting:
             if agent not in observations:
                 self._refuse_lacking(agent, observations=observations)
@@ -175,13 +189,18 @@ class Game(Several):
         """One turn, as a loop over ``env.last()`` takes it; agents that are done leave at once."""
         env, slots, row = self.env, self._slots, self._first_row + self._mover
         (action,) = slots.actions.get_all([row])
-        env.step(action)
+        env.step(action if self._padding is None else self._padding.cut[self._mover](action))
         self._moves += 1
         slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
         self._forget_infos()
         slots.acted[row] = True
         while env.agents:
             agent = env.agent_selection
+            if agent in self._others:
+                if self._seat_of.keys().isdisjoint(env.agents):
+                    break
+                self._move_other()
+                continue
             seat = self._seat(agent)
             observation, reward, terminated, truncated, info = env.last()
             row = self._first_row + seat
@@ -202,11 +221,23 @@ class Game(Several):
                 )
         self._end()
 
+    def _move_other(self) -> None:
+        """Let an agent that is not a row take its only action."""
+        env, agent = self.env, self.env.agent_selection
+        env.step(None if env.terminations[agent] or env.truncations[agent] else self._others[agent])
+
     def _step_all(self) -> None:
         """One step of all agents that are in the game."""
         env, slots, first, acting = self.env, self._slots, self._first_row, self._acting
         agents, rows = self._names, self._places
-        result = env.step(dict(zip(agents, slots.actions.get_all(rows), strict=True)))
+        actions = slots.actions.get_all(rows)
+        if self._padding is not None:
+            actions = [self._padding.cut[seat](action) for (_, seat), action in zip(acting, actions, strict=True)]
+        chosen = dict(zip(agents, actions, strict=True))
+        if self._others:
+            everyone = {**self._others, **chosen}
+            chosen = {agent: everyone[agent] for agent in self._present if agent in everyone}
+        result = env.step(chosen)
         if not isinstance(result, tuple) or len(result) != 5:
             got = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
             raise PlanError(f"step: expected PettingZoo's five dicts, got {got}")
@@ -257,7 +288,7 @@ class Game(Several):
                     "in the step in which it leaves"
                 )
         for agent in self._present:
-            if agent not in before:
+            if agent not in before and agent not in self._others:
                 seat = self._seat(agent)
                 if agent not in observations:
                     self._refuse_lacking(agent, observations=observations)
@@ -283,6 +314,8 @@ class Game(Several):
         slots.terminations[row], slots.truncations[row] = terminated, truncated
         slots.raw_dones[row] = slots.gone[row] = slots.waits[row] = True
         if self.mode is Autoreset.SAME_STEP:  # the next game may begin in this very step
+            if self._padding is not None:
+                observation = self._padding.fit[seat](observation)
             self._put_final[seat](observation)
             self._left.append((row, info))
 
@@ -314,6 +347,9 @@ class Game(Several):
 
     def _write(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
         slots = self._slots
+        if self._padding is not None:
+            info = self._padding.info(seat, observation, info)
+            observation = self._padding.fit[seat](observation)
         if self.debug and not self.observation_space.contains(observation):
             raise ValueError(
                 f"{self.agents[seat]}: expected an observation in {self.observation_space}, got {observation!r}"
@@ -458,8 +494,8 @@ class Game(Several):
             return
         try:
             env = self._make()
-            if agents_of(env) != self.agents:
-                raise PlanError(f"{self.name}: expected the agents {self.agents} again, got {agents_of(env)}")
+            if (agents := self._seats.of(env).agents) != self.agents:
+                raise PlanError(f"{self.name}: expected the agents {self.agents} again, got {agents}")
         except BaseException as error:
             self._not_made = error
             raise
@@ -486,43 +522,6 @@ def is_parallel(env: Any) -> bool:
     return next(kind.__name__ for kind in type(env).__mro__ if kind.__name__ in ("AECEnv", "ParallelEnv")) != "AECEnv"
 
 
-def agents_of(env: Any) -> list[Any]:
-    """Return a game's agents in the order of its rows; PlanError if that is not known, or if names repeat."""
-    agents = getattr(env, "possible_agents", None)
-    if not agents:
-        raise PlanError(
-            f"{name_of(env)}: expected possible_agents, a list of all agents that may ever take part, got {agents!r}: "
-            "each of them is a row"
-        )
-    names = [str(agent) for agent in agents]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise PlanError(f"{name_of(env)}: possible_agents: expected each name once, got {', '.join(repeated)} again")
-    return list(agents)
-
-
-def spaces_of(env: Any, agents: Sequence[Any]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-    """Return the spaces of all agents; PlanError if they differ in more than bounds of observations."""
-    observations = [env.observation_space(agent) for agent in agents]
-    actions = [env.action_space(agent) for agent in agents]
-    joint = joint_space(observations)
-    if joint is None or not all(same_space(space, actions[0]) for space in actions[1:]):
-        each = "; ".join(
-            f"{agent}: observations {space_text(one)}, actions {space_text(other)}"
-            for agent, one, other in zip(agents, observations, actions, strict=True)
-        )
-        raise PlanError(
-            f"{name_of(env)}: expected agents with equal spaces, because they are rows of one vector, got {each}; "
-            "pad them in the factory (supersuit.pad_observations_v0 and pad_action_space_v0)"
-        )
-    return joint, actions[0]
-
-
 def nothing_of(space: spaces.Space[Any]) -> Any:
     """Zeros in the form of an observation."""
     return next(iter(iterate(batch_space(space, 1), create_empty_array(space, 1))))
-
-
-def name_of(env: Any) -> str:
-    """A game's own name, or its class's."""
-    name = (getattr(env, "metadata", None) or {}).get("name")
-    return str(name or type(getattr(env, "unwrapped", env)).__name__)

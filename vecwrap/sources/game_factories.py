@@ -11,7 +11,7 @@ import gymnasium
 from vecwrap.errors import PlanError
 from vecwrap.sources.description import is_game
 from vecwrap.sources.factories import own_arguments
-from vecwrap.sources.game import agents_of, spaces_of
+from vecwrap.sources.seats import ALL, Seats
 
 PETTINGZOO = "pettingzoo"
 
@@ -40,24 +40,26 @@ class LookAtGame:
     """A factory for what can be seen of a game; the game itself is closed at once."""
 
     make: Callable[[], Any]
+    seats: Seats = ALL
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         """Make one, and look at it."""
-        return SeenGame(self.make())
+        return SeenGame(self.make(), self.seats)
 
 
 class SeenGame(gymnasium.Env[Any, Any]):
     """The agents and spaces of a game; it cannot be stepped."""
 
-    def __init__(self, game: Any) -> None:
+    def __init__(self, game: Any, seats: Seats) -> None:
         try:
             if not is_game(type(game)):
                 raise PlanError(
                     f"expected PettingZoo's AECEnv or ParallelEnv from the factory, got {type(game).__name__}"
                 )
-            names = agents_of(game)
-            self.agents = tuple(map(str, names))
-            self.observation_space, self.action_space = spaces_of(game, names)
+            seated = seats.of(game)
+            self.agents = tuple(map(str, seated.agents))
+            self.padding = seated.padding.words if seated.padding else ""
+            self.observation_space, self.action_space = seated.observation_space, seated.action_space
             self.metadata = dict(getattr(game, "metadata", None) or {})
             self.render_mode = getattr(game, "render_mode", None)
         finally:
