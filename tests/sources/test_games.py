@@ -81,6 +81,24 @@ def rps_at_once():
     return parallel_env(max_cycles=5)
 
 
+def reference():
+    from mpe2.simple_reference.simple_reference import parallel_env
+
+    return parallel_env(max_cycles=5)
+
+
+def archers():
+    from pettingzoo.butterfly.knights_archers_zombies.knights_archers_zombies import parallel_env
+
+    return parallel_env(max_cycles=9)
+
+
+def pursuit():
+    from pettingzoo.sisl.pursuit.pursuit import parallel_env
+
+    return parallel_env(max_cycles=5, n_pursuers=3, n_evaders=4, x_size=8, y_size=8)
+
+
 GAMES = {
     "turns": Turns,
     "party": Party,
@@ -90,9 +108,14 @@ GAMES = {
     "leduc": leduc,
     "texas": texas,
     "spread": spread,
+    "chess": chess,
     "rps at once": rps_at_once,
+    "reference": reference,
+    "archers": archers,
+    "pursuit": pursuit,
 }
-AGENTS = {"party": 4, "turns": 4, "spread": 3, "texas": 3}
+AGENTS = {"party": 4, "turns": 4, "spread": 3, "texas": 3, "archers": 4, "pursuit": 3}
+STEPS = {"chess": 60, "archers": 30, "pursuit": 40}  # of those that cost much
 
 
 def parts(make, k, games=4):
@@ -149,12 +172,13 @@ class Look(vecwrap.VecEnvWrapper):
         return [choose(self.names[i], self.moves[i], self.seen[i], n) if self.movers[i] else 0 for i in ids]
 
 
-def held_to_the_loop(backend, name, mode, *, games=4, steps=150, partial_sends=False, masked_resets=False):
+def held_to_the_loop(backend, name, mode, *, games=4, steps=None, partial_sends=False, masked_resets=False):
     make, k = GAMES[name], AGENTS.get(name, 2)
+    games = 2 if name in STEPS else games
     rng = np.random.default_rng(5)
     with Look(backend(parts(make, k, games), autoreset=mode)) as env:
         env.reset(seed=30)
-        for _ in range(steps):
+        for _ in range(steps or STEPS.get(name, 150)):
             going = np.ones(games, bool)
             if partial_sends:
                 going = rng.random(games) < 0.6
@@ -176,7 +200,8 @@ def held_to_the_loop(backend, name, mode, *, games=4, steps=150, partial_sends=F
         assert sum(map(len, env.transitions)) > 40
         # Games that are broken off are in no loop; they are compared with dummy's.
         for game in range(0 if masked_resets else games):
-            expected = Loop(make(), 30 + game).play(60)
+            enough = [len(env.transitions[game * k + seat]) for seat in range(k)]
+            expected = Loop(make(), 30 + game).play(60, enough=enough)
             for seat in range(k):
                 got = env.transitions[game * k + seat]
                 wanted = expected[env.names[seat]][: len(got)]
