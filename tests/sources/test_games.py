@@ -142,6 +142,8 @@ class Look(vecwrap.VecEnvWrapper):
 
     def on_step(self, step):
         assert not (step.to_move & ~step.alive).any()
+        assert not (step.alive & step.dones & ~step.first).any()  # in the step in which it leaves, and at rest
+        assert step.alive[step.live & ~step.dones].all()
         assert not (step.rewards[~step.live]).any()
         dones, completed = step.dones, step.completed
         for k, i in enumerate(step.env_ids.tolist()):
