@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from gymnasium import spaces
+from pettingzoo.utils.wrappers import BaseWrapper, OrderEnforcingWrapper
 
 import vecwrap
 from tests.agents import Loop, Party, Turns, choose, copied
@@ -99,6 +100,48 @@ def pursuit():
     return parallel_env(max_cycles=5, n_pursuers=3, n_evaders=4, x_size=8, y_size=8)
 
 
+class Saying(BaseWrapper):
+    """Has state of its own, in the way of what it wraps."""
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed, options)
+        self.infos = {agent: {} for agent in self.agents}
+
+    def step(self, action):
+        super().step(action)
+        self.infos = {agent: {"of": agent, "last": -1 if action is None else int(action)} for agent in self.agents}
+
+
+class Doubling(BaseWrapper):
+    """Has ways of its own to look and to pay."""
+
+    def observe(self, agent):
+        seen = super().observe(agent)
+        return {**seen, "observation": seen["observation"][::-1]}
+
+    def last(self, observe=True):
+        seen, paid, *others = super().last(observe)
+        return seen, 2 * paid, *others
+
+
+def wrapped(*around):
+    env = tictactoe()
+    for wrapper in around:
+        env = wrapper(env)
+    return env
+
+
+def illegal():
+    """Moves that are illegal are let through to PettingZoo's own wrapper, which ends the game."""
+    return OrderEnforcingWrapper(Blind(tictactoe()))
+
+
+class Blind(BaseWrapper):
+    def observe(self, agent):
+        seen = super().observe(agent)
+        return {**seen, "action_mask": np.ones_like(seen["action_mask"])}
+
+
 GAMES = {
     "turns": Turns,
     "party": Party,
@@ -109,6 +152,11 @@ GAMES = {
     "texas": texas,
     "spread": spread,
     "chess": chess,
+    "own state": partial(wrapped, Saying),
+    "own state, in order": partial(wrapped, Saying, OrderEnforcingWrapper),
+    "own ways": partial(wrapped, Doubling),
+    "own ways, in order": partial(wrapped, Doubling, OrderEnforcingWrapper),
+    "illegal moves": illegal,
     "rps at once": rps_at_once,
     "reference": reference,
     "archers": archers,
@@ -203,7 +251,7 @@ def held_to_the_loop(backend, name, mode, *, games=4, steps=None, partial_sends=
         # Games that are broken off are in no loop; they are compared with dummy's.
         for game in range(0 if masked_resets else games):
             enough = [len(env.transitions[game * k + seat]) for seat in range(k)]
-            expected = Loop(make(), 30 + game).play(60, enough=enough)
+            expected = Loop(make(), 30 + game).play(1000, enough=enough)
             for seat in range(k):
                 got = env.transitions[game * k + seat]
                 wanted = expected[env.names[seat]][: len(got)]

@@ -63,7 +63,7 @@ class ActionMasks:
         core, n = self._env.core, self._env.num_envs
         waits = core.slots.waits[self._env.face.numbering.sources(np.arange(n))]
         rows = rows[~waits[rows]]
-        given: list[Any] | None = [] if not len(rows) else self._given(observations, infos, rows)
+        given: Any = [] if not len(rows) else self._given(observations, infos, rows)
         if given is None:
             return None
         masks = np.ones((n, self._size()), np.bool_)
@@ -71,8 +71,12 @@ class ActionMasks:
             masks[waits] = False
         if waiting == "one":
             masks[np.ix_(waits, self._firsts())] = True
-        for i, mask in zip(rows, given, strict=True):
-            masks[i] = self._flat(mask)
+        if isinstance(given, np.ndarray) and given.ndim == 2:
+            masks[rows] = self._checked(given)
+        else:
+            for i, mask in zip(rows, given, strict=True):
+                parts = mask if isinstance(mask, (tuple, list)) else (mask,)
+                masks[i] = self._checked(np.concatenate([np.ravel(part) for part in parts])[None])
         return masks
 
     def now(self, env_ids: IntArray | None = None) -> BoolArray | None:
@@ -121,11 +125,14 @@ class ActionMasks:
             return np.array(self._firsts()) + (np.asarray(action) - space.start).ravel()
         return np.arange(0, self._size(), 2) + np.asarray(action).ravel()
 
-    def _given(self, observations: Any, infos: dict[str, Any], rows: IntArray) -> list[Any] | None:
+    def _given(self, observations: Any, infos: dict[str, Any], rows: IntArray) -> Any:
         """The mask of each of these rows, as the environment has it; None if none of them has any."""
         core = self._env.core
         seen = observations if core.is_engine else core.slots.observations.batch()  # before any wrapper of the vector
         if MEMBER in infos:
+            column, told = infos[MEMBER], infos.get(f"_{MEMBER}")
+            if isinstance(column, np.ndarray) and column.ndim == 2 and told is not None and told[rows].all():
+                return column[rows]
             found = [row_of({key: infos[key] for key in (MEMBER, f"_{MEMBER}") if key in infos}, i) for i in rows]
             if missing := [int(i) for i, row in zip(rows, found, strict=True) if MEMBER not in row]:
                 raise ArgumentError(
@@ -135,6 +142,8 @@ class ActionMasks:
             return [row[MEMBER] for row in found]
         if isinstance(seen, dict) and MEMBER in seen:
             at = rows if core.is_engine else self._env.face.numbering.sources(rows)
+            if isinstance(seen[MEMBER], np.ndarray):
+                return seen[MEMBER][at]
             return [row_of({MEMBER: seen[MEMBER]}, i)[MEMBER] for i in at]
         if self.has_method:
             some = None if core.is_engine or len(rows) == self._env.num_envs else rows.tolist()
@@ -142,15 +151,14 @@ class ActionMasks:
             return [answers[i] for i in rows] if some is None else list(answers)
         return None
 
-    def _flat(self, given: Any) -> Any:
-        parts = given if isinstance(given, (tuple, list)) else (given,)
-        flat = np.concatenate([np.ravel(part) for part in parts])
-        if flat.shape != (self._size(),) or not np.isin(flat, (0, 1)).all():
-            raise ArgumentError(
-                f"{MEMBER}: expected {self._size()} zeros and ones for {self._env.single_action_space}, got "
-                f"{flat.size} values of {np.unique(flat)[:9].tolist()}"
-            )
-        return flat
+    def _checked(self, masks: Any) -> Any:
+        """Masks, a flat one a row; ArgumentError if they are none."""
+        if masks.shape[1:] == (self._size(),) and (masks.dtype == np.bool_ or ((masks == 0) | (masks == 1)).all()):
+            return masks
+        raise ArgumentError(
+            f"{MEMBER}: expected {self._size()} zeros and ones for {self._env.single_action_space}, got "
+            f"{masks[0].size} values of {np.unique(masks)[:9].tolist()}"
+        )
 
     def _firsts(self) -> list[int]:
         """The places of the first action of each dimension."""

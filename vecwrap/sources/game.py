@@ -24,6 +24,7 @@ from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.raw_rewards import float_reward
 from vecwrap.sources.seats import ALL, Seats, name_of
 from vecwrap.sources.several import Several
+from vecwrap.sources.shortcut import Shortcut
 from vecwrap.sources.sub_env import NUMBERS, Takeover, frame_of, yours
 
 
@@ -63,11 +64,14 @@ class Game(Several):
         self.num_rows = len(self.agents)
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
         self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
+        if not self.is_parallel:
+            self._way = Shortcut(env)
         self._over = True  # no running game
         self._mover = 0  # whose turn it is, in games in turns
         self._acting: list[tuple[Any, int]] = []  # who acts in the next step, in simultaneous ones, and their seats
         self._present: list[Any] = []  # what the environment's ``agents`` were
         self._in_stride = False  # whether an ordinary step changes nothing but rewards, observations and infos
+        self._stride: list[tuple[Any, int, Callable[[Any], None]]] = []  # who acts in it, and its row
         self._seed: int | None = None
         self._episode = 0
         self._moves = 0
@@ -107,12 +111,11 @@ class Game(Several):
         assert len(rows) == self.num_rows, "the books refuse parts of a game"
         self._reset(seeds[0], own_copy(options))
 
-    def step_whole(self) -> None:
-        """Step all rows, none of which takes part by itself."""
-        self.step()
-
     def step(self) -> None:
         """Let the agent whose turn it is move, or all that are in the game; then write all rows."""
+        if self._in_stride:
+            self._step_in_stride()
+            return
         self._left.clear()
         if self._over:
             self._step_after_end()
@@ -120,6 +123,8 @@ class Game(Several):
             self._step_all()
         else:
             self._step_one()
+
+    step_whole = step  # none of its rows takes part by itself
 
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         self._over = True
@@ -187,22 +192,23 @@ class Game(Several):
 
     def _step_one(self) -> None:
         """One turn, as a loop over ``env.last()`` takes it; agents that are done leave at once."""
-        env, slots, row = self.env, self._slots, self._first_row + self._mover
+        way, slots, row = self._way, self._slots, self._first_row + self._mover
         (action,) = slots.actions.get_all([row])
-        env.step(action if self._padding is None else self._padding.cut[self._mover](action))
+        way.play.step(action if self._padding is None else self._padding.cut[self._mover](action))
         self._moves += 1
         slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
         self._forget_infos()
         slots.acted[row] = True
-        while env.agents:
-            agent = env.agent_selection
+        state = way.state()
+        while state.agents:
+            agent = state.agent_selection
             if agent in self._others:
-                if self._seat_of.keys().isdisjoint(env.agents):
+                if self._seat_of.keys().isdisjoint(state.agents):
                     break
                 self._move_other()
                 continue
             seat = self._seat(agent)
-            observation, reward, terminated, truncated, info = env.last()
+            observation, reward, terminated, truncated, info = way.last(state, agent)
             row = self._first_row + seat
             if slots.gone[row]:
                 self._join(seat, observation, info)
@@ -214,8 +220,8 @@ class Game(Several):
                 self._write_frames()
                 return
             self._leave(seat, bool(terminated), bool(truncated), observation, info)
-            env.step(None)
-            if agent in env.agents and (env.terminations[agent] or env.truncations[agent]):
+            way.play.step(None)
+            if agent in state.agents and (state.terminations[agent] or state.truncations[agent]):
                 raise PlanError(
                     f"{agent} is done but stays in agents: expected step(None) to take it out, as _was_dead_step does"
                 )
@@ -228,47 +234,69 @@ class Game(Several):
 
     def _step_all(self) -> None:
         """One step of all agents that are in the game."""
-        env, slots, first, acting = self.env, self._slots, self._first_row, self._acting
-        agents, rows = self._names, self._places
-        actions = slots.actions.get_all(rows)
+        actions = self._slots.actions.get_all(self._places)
         if self._padding is not None:
-            actions = [self._padding.cut[seat](action) for (_, seat), action in zip(acting, actions, strict=True)]
-        chosen = dict(zip(agents, actions, strict=True))
+            actions = [self._padding.cut[seat](action) for (_, seat), action in zip(self._acting, actions, strict=True)]
+        chosen = dict(zip(self._names, actions, strict=True))
         if self._others:
             everyone = {**self._others, **chosen}
             chosen = {agent: everyone[agent] for agent in self._present if agent in everyone}
-        result = env.step(chosen)
+        result = self.env.step(chosen)
         if not isinstance(result, tuple) or len(result) != 5:
             got = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
             raise PlanError(f"step: expected PettingZoo's five dicts, got {got}")
-        observations, rewards, terminations, truncations, infos = result
         self._moves += 1
-        changed = env.agents != self._present
-        if changed or any(map(terminations.get, agents)) or any(map(truncations.get, agents)):
-            changed, self._in_stride = True, False
-        if not self._in_stride:
-            slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
-            self._forget_infos()
-            own = list(rows)
-            slots.acted[own] = slots.live[own] = True
-            slots.waits[own] = False
-        paid, raw, write = self._rewards, self._raw_rewards, self._write
+        self._write_all(*result)
+
+    def _write_all(self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any) -> None:
+        """Write a step of all agents, whatever changes."""
+        slots, first, acting = self._slots, self._first_row, self._acting
+        changed = self._changes(terminations, truncations)
+        self._in_stride = False
+        slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
+        self._forget_infos()
+        own = list(self._places)
+        slots.acted[own] = slots.live[own] = True
+        slots.waits[own] = False
         for agent, seat in acting:
             if agent not in rewards or agent not in observations:
                 self._refuse_lacking(agent, rewards=rewards, observations=observations)
-            reward = rewards[agent]
-            if type(reward) not in NUMBERS:
-                reward = float_reward(reward)
-            paid[first + seat] = raw[first + seat] = reward
-            write(seat, observations[agent], infos.get(agent) or {})
+            self._pay(first + seat, rewards[agent])
+            self._write(seat, observations[agent], infos.get(agent) or {})
         if changed:
             self._go_on_without(observations, terminations, truncations, infos)
             if not self._acting:
                 self._end()
                 return
-        else:
-            self._in_stride = not self._any_frames
+        elif not (self._any_frames or self.debug or self._padding or self._others):
+            self._in_stride = True
+            self._stride = [(agent, first + seat, self._put[seat]) for agent, seat in acting]
         self._write_frames()
+
+    def _changes(self, terminations: Any, truncations: Any) -> bool:
+        """Whether agents have left or come."""
+        return True in terminations.values() or True in truncations.values() or self.env.agents != self._present
+
+    def _step_in_stride(self) -> None:
+        """The same in the common case, of which only rewards, observations and infos must be written."""
+        slots, paid, raw = self._slots, self._rewards, self._raw_rewards
+        chosen = dict(zip(self._names, slots.actions.get_all(self._places), strict=True))
+        result = self.env.step(chosen)
+        observations, rewards, terminations, truncations, infos = result
+        self._moves += 1
+        if self._changes(terminations, truncations):
+            self._write_all(*result)
+            return
+        for agent, row, put in self._stride:
+            try:
+                reward, observation = rewards[agent], observations[agent]
+            except KeyError:
+                self._refuse_lacking(agent, rewards=rewards, observations=observations)
+            paid[row] = raw[row] = reward if type(reward) in NUMBERS else float_reward(reward)
+            info = infos.get(agent)
+            if info or slots.informed:
+                slots.put_info(row, info or {})
+            put(observation)
 
     def _go_on_without(self, observations: Any, terminations: Any, truncations: Any, infos: Any) -> None:
         """Have agents that are done leave, and new ones join."""
@@ -501,6 +529,8 @@ class Game(Several):
             raise
         self._not_made = None
         self.env, self._over, self._beginning, self._episode, self._moves = env, True, False, 0, 0
+        if not self.is_parallel:
+            self._way = Shortcut(env)
         self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
 
     def take_over(self, row: int, takeover: Takeover) -> None:
