@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from vecwrap.errors import ArgumentError
+from vecwrap.errors import ArgumentError, CheckpointError
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 MODES = ["same_step", "next_step", "disabled", "episodic"]
@@ -361,3 +361,38 @@ def test_a_method_is_asked_once_for_each_observation_to_act_on(mode):
         env.action_masks()
         env.action_masks()
         assert sum(env.get_attr("asked")) == before + 2
+
+
+class Saved(Steps):
+    def state_dict(self):
+        return {"begin": self.begin, "time": self.time}
+
+    def load_state_dict(self, state):
+        self.begin, self.time = state["begin"], state["time"]
+        self.seen()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_loaded_state_has_the_masks_that_were_saved(place, tmp_path):
+    with (
+        vecwrap.build(functools.partial(Saved, place), n=3, backend="dummy") as env,
+        vecwrap.build(functools.partial(Saved, place), n=3, backend="dummy") as other,
+    ):
+        env.reset(seed=3)
+        env.step([0] * 3)
+        expected = env.action_masks()
+        env.save(tmp_path / "state.npz")
+        other.load(tmp_path / "state.npz")
+        np.testing.assert_array_equal(other.action_masks(), expected)
+        env.step([0] * 3)
+        assert (env.action_masks() != expected).any()
+        env.load(tmp_path / "state.npz")
+        np.testing.assert_array_equal(env.action_masks(), expected)
+        for one in (env, other):
+            _, rewards, *_ = one.step(expected.argmax(axis=1))
+            assert (rewards == 1).all()
+        state = env.state_dict()
+        if place != "member":
+            for wrong in (state["masks"][:2], state["masks"].astype(float), "no"):
+                with pytest.raises(CheckpointError, match="masks"):
+                    env.load_state_dict({**state, "masks": wrong})

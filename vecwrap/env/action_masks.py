@@ -184,3 +184,16 @@ def masks_of(env: Any) -> BoolArray:
     if masks is None:
         raise ArgumentError(f"action_masks: {env!r} reports none; expected {PLACES}")
     return masks
+
+
+def told_masks(face: Any) -> Any:
+    """The masks that infos had last, for a saved state: (n, k) int8, zeros where there were none; None if never any."""
+    column, told = face.told_masks.get(MEMBER), face.told_masks.get(f"_{MEMBER}")
+    if not isinstance(column, np.ndarray) or column.ndim != 2 or told is None:
+        return None
+    return (column * told[:, None]).astype(np.int8)
+
+
+def load_told_masks(face: Any, masks: Any) -> None:
+    """Load the result of ``told_masks``."""
+    face.told_masks = {} if masks is None else {MEMBER: masks.copy(), f"_{MEMBER}": masks.any(axis=1)}
