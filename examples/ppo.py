@@ -3,6 +3,7 @@
     python examples/ppo.py              # CartPole to a mean score of 475
     python examples/ppo.py --play       # load what was saved, play and film it
     python examples/ppo.py --pipeline examples/pong.yaml --steps 10_000_000 --lr 2.5e-4 --target 18 --out runs/ppo-pong
+    python examples/ppo.py --pipeline examples/spread.yaml --target -10  # three agents that share one policy
 
 Proximal policy optimisation (Schulman et al., 2017) with a clipped objective and generalised advantages (Schulman et
 al., 2016), for observations that are vectors or stacks of images and actions that are discrete.

@@ -165,18 +165,25 @@ class Loop:
         self.episodes = {str(agent): [] for agent in env.possible_agents}  # (score, moves), also of what no move earned
         self.scores = dict.fromkeys(self.episodes, (0.0, 0))
 
-    def play(self, games, options=None):
+    def play(self, games, options=None, enough=(float("inf"),)):
         seed = self.seed
         for _ in range(games):
-            (self._one if isinstance(self.env, AECEnv) else self._all)(seed, options)
+            (self._one if isinstance(self.env, AECEnv) else self._all)(seed, options, enough)
+            if self._has(enough):
+                break
             seed = None
         return self.transitions
 
-    def _one(self, seed, options):
+    def _has(self, enough):
+        return all(len(row) >= most for row, most in zip(self.transitions.values(), enough, strict=False))
+
+    def _one(self, seed, options, enough):
         env = self.env
         env.reset(seed=seed, options=options)
         before, moves = {}, dict.fromkeys(map(str, env.possible_agents), 0)
         for agent in env.agent_iter():
+            if self._has(enough):
+                return
             seen, reward, terminated, truncated, info = env.last()
             seen = copied(seen)
             self._score(agent, reward, terminated or truncated, agent in before and moves[str(agent)] > 0)
@@ -190,12 +197,12 @@ class Loop:
             before[agent] = seen, action
             env.step(action)
 
-    def _all(self, seed, options):
+    def _all(self, seed, options, enough):
         env = self.env
         seen, _ = env.reset(seed=seed, options=options)
         seen = copied(seen)
         moves = dict.fromkeys(map(str, env.possible_agents), 0)
-        while env.agents:
+        while env.agents and not self._has(enough):
             actions = {}
             for agent in env.agents:
                 actions[agent] = choose(agent, moves[str(agent)], seen[agent], env.action_space(agent).n)

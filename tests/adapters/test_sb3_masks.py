@@ -43,13 +43,14 @@ def test_training_gives_the_weights_of_sb3s_own_dummy_vec_env(backend):
         np.testing.assert_array_equal(weights[name], value)
 
 
-def test_training_is_the_same_where_the_masks_are_in_the_infos():
+def test_training_is_the_same_wherever_the_masks_are():
     results = []
-    for place in ("method", "infos"):
-        venv = adapted(place, "shmem")
+    for place in PLACES:
+        venv = adapted(place, "shmem", ["extract_obs:at", "monitor"] if place == "member" else ["monitor"])
         results.append(trained(venv)[1])
         venv.close()
-    assert_same(*results)
+    for others in results[1:]:
+        assert_same(results[0], others)
 
 
 @pytest.mark.parametrize("place", PLACES)

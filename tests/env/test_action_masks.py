@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from vecwrap.errors import ArgumentError
+from vecwrap.errors import ArgumentError, CheckpointError
 from vecwrap.testing.pairs import Pairs
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
@@ -308,3 +308,127 @@ def test_only_the_sub_environments_that_rows_stand_for_need_the_method():
         assert env.action_masks().sum(axis=1).tolist() == [1, 1, 1]
         assert [mask.argmax() for mask in env.action_masks()] == list(env.get_attr("legal"))
         assert vecwrap.to_sb3(env).has_attr("action_masks")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+@pytest.mark.parametrize("shape", ["discrete", "multi"])
+@pytest.mark.parametrize("place", PLACES)
+def test_masks_are_a_column_wherever_the_environment_has_them(place, shape, backend, mode):
+    """Beside a loop over the environment, whose mask is asked for after every reset and step."""
+    twins, wrappers = [Steps(place, shape=shape) for _ in range(3)], ["extract_obs:at"] if place == "member" else []
+    make = functools.partial(Steps, place, shape=shape)
+    with vecwrap.build(make, n=3, wrappers=wrappers, backend=backend, autoreset=mode) as env:
+        _, infos = env.reset(seed=5)
+        for i, twin in enumerate(twins):
+            twin.reset(seed=5 + i)
+        over = np.zeros(3, bool)
+        for _ in range(25):
+            expected = np.array([twin.mask() * (not done) for twin, done in zip(twins, over, strict=True)])
+            told = infos["_action_mask"]  # of a masked reset, only those that were reset
+            np.testing.assert_array_equal(infos["action_mask"][told], expected[told])
+            assert infos["action_mask"].dtype == np.int8
+            np.testing.assert_array_equal(env.action_masks(), expected)
+            if over.any() and mode in ("disabled", "episodic"):
+                _, infos = env.reset(options={"reset_mask": over})
+                for i in np.flatnonzero(over):
+                    twins[i].reset()
+                over[:] = False
+                continue
+            actions = [0] * 3 if shape == "discrete" else [[0, 1]] * 3
+            *_, infos = env.step(actions)
+            for i, twin in enumerate(twins):
+                if over[i]:  # next_step
+                    twin.reset()
+                    over[i] = False
+                    continue
+                over[i] = twin.step(np.array(actions[i]))[2]
+                if over[i] and mode == "same_step":
+                    twin.reset()
+                    over[i] = False
+
+
+class Flags(Steps):
+    def seen(self):
+        observation, info = super().seen()
+        return observation, {"action_mask": info["action_mask"].astype(bool)}
+
+
+def test_masks_that_are_flags_become_what_sample_takes():
+    with vecwrap.build(Flags, n=2, backend="dummy") as env:
+        _, infos = env.reset(seed=1)
+        assert infos["action_mask"].dtype == np.int8
+        for _ in range(9):
+            actions = [env.single_action_space.sample(mask) for mask in infos["action_mask"]]
+            _, rewards, *_, infos = env.step(actions)
+            assert (rewards == 1).all()
+
+
+class Counting(Steps):
+    """Counts how often it is asked, and cannot say what is legal once it is over."""
+
+    def __init__(self):
+        super().__init__("method")
+        self.asked, inner = 0, self.action_masks
+
+        def ask():
+            assert not self.over
+            self.asked += 1
+            return inner()
+
+        self.action_masks = ask
+
+    def reset(self, *, seed=None, options=None):
+        self.over = False
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        result = super().step(action)
+        self.over = result[2]
+        return result
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_method_is_asked_once_for_each_observation_to_act_on(mode):
+    with vecwrap.build(Counting, n=2, backend="dummy", autoreset=mode) as env:
+        vecwrap.evaluate(env, Masked(), 8, seed=1)
+        before = sum(env.get_attr("asked"))
+        env.reset(seed=1)
+        env.action_masks()
+        env.action_masks()
+        assert sum(env.get_attr("asked")) == before + 2
+
+
+class Saved(Steps):
+    def state_dict(self):
+        return {"begin": self.begin, "time": self.time}
+
+    def load_state_dict(self, state):
+        self.begin, self.time = state["begin"], state["time"]
+        self.seen()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_loaded_state_has_the_masks_that_were_saved(place, tmp_path):
+    with (
+        vecwrap.build(functools.partial(Saved, place), n=3, backend="dummy") as env,
+        vecwrap.build(functools.partial(Saved, place), n=3, backend="dummy") as other,
+    ):
+        env.reset(seed=3)
+        env.step([0] * 3)
+        expected = env.action_masks()
+        env.save(tmp_path / "state.npz")
+        other.load(tmp_path / "state.npz")
+        np.testing.assert_array_equal(other.action_masks(), expected)
+        env.step([0] * 3)
+        assert (env.action_masks() != expected).any()
+        env.load(tmp_path / "state.npz")
+        np.testing.assert_array_equal(env.action_masks(), expected)
+        for one in (env, other):
+            _, rewards, *_ = one.step(expected.argmax(axis=1))
+            assert (rewards == 1).all()
+        state = env.state_dict()
+        if place != "member":
+            for wrong in (state["masks"][:2], state["masks"].astype(float), "no"):
+                with pytest.raises(CheckpointError, match="masks"):
+                    env.load_state_dict({**state, "masks": wrong})

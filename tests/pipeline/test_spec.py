@@ -68,6 +68,7 @@ def settings_of(arguments: st.SearchStrategy[Any]) -> dict[str, st.SearchStrateg
         "batch_size": st.none() | st.integers(1, 9),
         "render_mode": st.none() | st.just("rgb_array"),
         "env_kwargs": st.dictionaries(words, arguments, min_size=1, max_size=2),
+        "agents": st.none() | st.just({"pad": True}),
         "backend": backends(arguments),
         "debug": st.booleans(),
         "training": st.booleans(),
@@ -345,7 +346,7 @@ def test_overriding_replaces_what_is_named_and_no_more() -> None:
 SETTINGS: dict[str, Any] = {
     "n": 3, "seed": 1, "start_index": 3, "backend": {"name": "shmem", "workers": 2}, "autoreset": "next_step",
     "copy": False, "batch_size": 2, "render_mode": "rgb_array", "env_kwargs": {"a": 1}, "debug": True,
-    "wrappers": ["atari"], "training": False, "stats": "s.npz", "eval": {"n": 1},
+    "agents": ["a", "b"], "wrappers": ["atari"], "training": False, "stats": "s.npz", "eval": {"n": 1},
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from vecwrap.wrappers.presets import Preset
 KEYS = [
     "env", "n", "seed", "start_index", "backend", "autoreset", "copy", "batch_size", "render_mode", "env_kwargs",
     "debug", "wrappers", "training", "stats", "eval", "$schema", "name", "workers", "*", "k", "dir",
-    "framestack", "atari", "monitor", "3", "wrapers", "num_envs",
+    "agents", "pad", "framestack", "atari", "monitor", "3", "wrapers", "num_envs",
 ]  # fmt: skip
 PIECES = [
     *KEYS, *(f"{key}: " for key in KEYS), "- ", "\n", "\n  ", "\n    ", ": ", "{", "}", "[", "]", ", ", "&a ", "*a",
@@ -188,7 +188,7 @@ pipelines = st.fixed_dictionaries(
     optional={
         "n": numbers, "seed": numbers, "start_index": numbers, "batch_size": numbers, "render_mode": arguments,
         "env_kwargs": arguments, "wrappers": st.lists(written_wrappers(), max_size=3), "eval": sections,
-        "stats": arguments,
+        "stats": arguments, "agents": arguments,
     },
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from gymnasium import spaces
+from pettingzoo.utils.wrappers import BaseWrapper, OrderEnforcingWrapper
 
 import vecwrap
 from tests.agents import Loop, Party, Turns, choose, copied
@@ -82,6 +83,66 @@ def rps_at_once():
     return parallel_env(max_cycles=5)
 
 
+def reference():
+    from mpe2.simple_reference.simple_reference import parallel_env
+
+    return parallel_env(max_cycles=5)
+
+
+def archers():
+    from pettingzoo.butterfly.knights_archers_zombies.knights_archers_zombies import parallel_env
+
+    return parallel_env(max_cycles=9)
+
+
+def pursuit():
+    from pettingzoo.sisl.pursuit.pursuit import parallel_env
+
+    return parallel_env(max_cycles=5, n_pursuers=3, n_evaders=4, x_size=8, y_size=8)
+
+
+class Saying(BaseWrapper):
+    """Has state of its own, in the way of what it wraps."""
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed, options)
+        self.infos = {agent: {} for agent in self.agents}
+
+    def step(self, action):
+        super().step(action)
+        self.infos = {agent: {"of": agent, "last": -1 if action is None else int(action)} for agent in self.agents}
+
+
+class Doubling(BaseWrapper):
+    """Has ways of its own to look and to pay."""
+
+    def observe(self, agent):
+        seen = super().observe(agent)
+        return {**seen, "observation": seen["observation"][::-1]}
+
+    def last(self, observe=True):
+        seen, paid, *others = super().last(observe)
+        return seen, 2 * paid, *others
+
+
+def wrapped(*around):
+    env = tictactoe()
+    for wrapper in around:
+        env = wrapper(env)
+    return env
+
+
+def illegal():
+    """Moves that are illegal are let through to PettingZoo's own wrapper, which ends the game."""
+    return OrderEnforcingWrapper(Blind(tictactoe()))
+
+
+class Blind(BaseWrapper):
+    def observe(self, agent):
+        seen = super().observe(agent)
+        return {**seen, "action_mask": np.ones_like(seen["action_mask"])}
+
+
 GAMES = {
     "turns": Turns,
     "party": Party,
@@ -91,9 +152,19 @@ GAMES = {
     "leduc": leduc,
     "texas": texas,
     "spread": spread,
+    "chess": chess,
+    "own state": partial(wrapped, Saying),
+    "own state, in order": partial(wrapped, Saying, OrderEnforcingWrapper),
+    "own ways": partial(wrapped, Doubling),
+    "own ways, in order": partial(wrapped, Doubling, OrderEnforcingWrapper),
+    "illegal moves": illegal,
     "rps at once": rps_at_once,
+    "reference": reference,
+    "archers": archers,
+    "pursuit": pursuit,
 }
-AGENTS = {"party": 4, "turns": 4, "spread": 3, "texas": 3}
+AGENTS = {"party": 4, "turns": 4, "spread": 3, "texas": 3, "archers": 4, "pursuit": 3}
+STEPS = {"chess": 60, "archers": 30, "pursuit": 40}  # of those that cost much
 
 
 def parts(make, k, games=4):
@@ -120,6 +191,8 @@ class Look(vecwrap.VecEnvWrapper):
 
     def on_step(self, step):
         assert not (step.to_move & ~step.alive).any()
+        assert not (step.alive & step.dones & ~step.first).any()  # in the step in which it leaves, and at rest
+        assert step.alive[step.live & ~step.dones].all()
         assert not (step.rewards[~step.live]).any()
         dones, completed = step.dones, step.completed
         for k, i in enumerate(step.env_ids.tolist()):
@@ -150,12 +223,13 @@ class Look(vecwrap.VecEnvWrapper):
         return [choose(self.names[i], self.moves[i], self.seen[i], n) if self.movers[i] else 0 for i in ids]
 
 
-def held_to_the_loop(backend, name, mode, *, games=4, steps=150, partial_sends=False, masked_resets=False):
+def held_to_the_loop(backend, name, mode, *, games=4, steps=None, partial_sends=False, masked_resets=False):
     make, k = GAMES[name], AGENTS.get(name, 2)
+    games = 2 if name in STEPS else games
     rng = np.random.default_rng(5)
     with Look(backend(parts(make, k, games), autoreset=mode)) as env:
         env.reset(seed=30)
-        for _ in range(steps):
+        for _ in range(steps or STEPS.get(name, 150)):
             going = np.ones(games, bool)
             if partial_sends:
                 going = rng.random(games) < 0.6
@@ -177,7 +251,8 @@ def held_to_the_loop(backend, name, mode, *, games=4, steps=150, partial_sends=F
         assert sum(map(len, env.transitions)) > 40
         # Games that are broken off are in no loop; they are compared with dummy's.
         for game in range(0 if masked_resets else games):
-            expected = Loop(make(), 30 + game).play(60)
+            enough = [len(env.transitions[game * k + seat]) for seat in range(k)]
+            expected = Loop(make(), 30 + game).play(1000, enough=enough)
             for seat in range(k):
                 got = env.transitions[game * k + seat]
                 wanted = expected[env.names[seat]][: len(got)]

@@ -14,7 +14,6 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
-from vecwrap.env.action_masks import METHOD
 from vecwrap.env.vec_env import FiveTuple, VecEnv
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SubEnvError
 from vecwrap.rows import batch as batches
@@ -24,6 +23,7 @@ from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.statistics import RunningStatistics
 from vecwrap.rows.step_result import Autoreset, BoolArray, Infos, StepResult
 from vecwrap.sources.engine import ENDS, Engine, one_seed, refuse_lacking, rows_of_infos
+from vecwrap.sources.masks import METHOD
 from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.monitor import Monitor
 
@@ -182,8 +182,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
 
     def _masks_of(self, ids: Sequence[int]) -> list[Any] | None:
-        """The masks of environments that report them in their infos or observations, and have no method for them."""
-        if self._masks.has_method:
+        """The masks of environments that report any; None before the first reset of one that has a method for them."""
+        if self._latest[0] is None and self._masks.has_method:
             return None
         masks = self._masks.find(*self._latest, np.array(ids), waiting="one")
         return None if masks is None else [masks[i] for i in ids]

@@ -95,7 +95,9 @@ def _measure(
     if name == "random":
         env.reset()  # its infos may have masks
     player = Player(env, act, where=f"--policy {name}")
-    asks = bool(player.given) and (name != "random" or env.face.action_masks.now() is not None)  # else any action will do
+    asks = bool(player.given) and (
+        name != "random" or env.face.action_masks.now() is not None
+    )  # else any action will do
     env = player if asks else env
     watch = Stopwatch(env)
     timed = watch.timed(name, "policy", "the policy", player.act if asks else act)

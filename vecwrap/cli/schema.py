@@ -82,6 +82,12 @@ def _keys() -> dict[str, Json]:
             "enum": list(dict.fromkeys([m.value for m in Autoreset] + [m.gymnasium.value for m in Autoreset]))
         },
         "env_kwargs": {"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}, "minItems": 1}]},
+        "agents": {
+            "anyOf": [
+                {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True},
+                {"type": "object", "properties": {"pad": {"type": "boolean"}}, "additionalProperties": False},
+            ]
+        },
         "stats": {"type": "string", "minLength": 1},
         "backend": {"$ref": "#/$defs/backend"},
         "wrappers": {"anyOf": [{"$ref": "#/$defs/wrappers"}, {"$ref": "#/$defs/changes"}]},

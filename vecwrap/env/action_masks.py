@@ -13,8 +13,8 @@ from vecwrap.errors import ArgumentError
 from vecwrap.rows.batch import Batch, row
 from vecwrap.rows.infos import row_of
 from vecwrap.rows.step_result import BoolArray, IntArray
+from vecwrap.sources.masks import MEMBER, METHOD
 
-MEMBER, METHOD = "action_mask", "action_masks"
 Waiting: TypeAlias = Literal["all", "none", "one"]
 PLACES = (
     f'infos["{MEMBER}"] of each reset and step, a member "{MEMBER}" of Dict observations, or the environment\'s method '
@@ -66,7 +66,7 @@ class ActionMasks:
         n, face = self._env.num_envs, self._env.face
         waits = self._env.core.slots.waits[face.numbering.sources(face.pending.all_ids)]
         rows = rows[~waits[rows]]
-        given: list[Any] | None = [] if not len(rows) else self._given(observations, infos, rows)
+        given: Any = [] if not len(rows) else self._given(observations, infos, rows)
         if given is None:
             return None
         masks = np.ones((n, self._size()), np.bool_)
@@ -74,8 +74,12 @@ class ActionMasks:
             masks[waits] = False
         if waiting == "one":
             masks[np.ix_(waits, self._firsts())] = True
-        for i, mask in zip(rows, given, strict=True):
-            masks[i] = self._flat(mask)
+        if isinstance(given, np.ndarray) and given.ndim == 2:
+            masks[rows] = self._checked(given)
+        else:
+            for i, mask in zip(rows, given, strict=True):
+                parts = mask if isinstance(mask, (tuple, list)) else (mask,)
+                masks[i] = self._checked(np.concatenate([np.ravel(part) for part in parts])[None])
         return masks
 
     def now(self, env_ids: IntArray | None = None) -> BoolArray | None:
@@ -96,7 +100,8 @@ class ActionMasks:
 
     def refuse_illegal(self, actions: Batch, env_ids: IntArray) -> None:
         """Raise ArgumentError for the first action, in the space's form, that is not legal now."""
-        if self._env.face.numbering.out and self._has_method is not False:
+        told = self._env.face.told_masks
+        if self._env.face.numbering.out and not told and self._has_method is not False:
             return  # some rows are pending, and others cannot be asked meanwhile
         masks = self.now(env_ids)
         if masks is None:
@@ -122,11 +127,14 @@ class ActionMasks:
             return np.array(self._firsts()) + (np.asarray(action) - space.start).ravel()
         return np.arange(0, self._size(), 2) + np.asarray(action).ravel()
 
-    def _given(self, observations: Any, infos: dict[str, Any], rows: IntArray) -> list[Any] | None:
+    def _given(self, observations: Any, infos: dict[str, Any], rows: IntArray) -> Any:
         """The mask of each of these rows, as the environment has it; None if none of them has any."""
         core = self._env.core
         seen = observations if core.is_engine else core.slots.observations.batch()  # before any wrapper of the vector
         if MEMBER in infos:
+            column, told = infos[MEMBER], infos.get(f"_{MEMBER}")
+            if isinstance(column, np.ndarray) and column.ndim == 2 and told is not None and told[rows].all():
+                return column[rows]
             found = [row_of({key: infos[key] for key in (MEMBER, f"_{MEMBER}") if key in infos}, i) for i in rows]
             if missing := [int(i) for i, row in zip(rows, found, strict=True) if MEMBER not in row]:
                 raise ArgumentError(
@@ -136,6 +144,8 @@ class ActionMasks:
             return [row[MEMBER] for row in found]
         if isinstance(seen, dict) and MEMBER in seen:
             at = rows if core.is_engine else self._env.face.numbering.sources(rows)
+            if isinstance(seen[MEMBER], np.ndarray):
+                return seen[MEMBER][at]
             return [row_of({MEMBER: seen[MEMBER]}, i)[MEMBER] for i in at]
         if self.has_method:
             some = None if core.is_engine or len(rows) == self._env.num_envs else rows.tolist()
@@ -143,15 +153,14 @@ class ActionMasks:
             return [answers[i] for i in rows] if some is None else list(answers)
         return None
 
-    def _flat(self, given: Any) -> Any:
-        parts = given if isinstance(given, (tuple, list)) else (given,)
-        flat = np.concatenate([np.ravel(part) for part in parts])
-        if flat.shape != (self._size(),) or not np.isin(flat, (0, 1)).all():
-            raise ArgumentError(
-                f"{MEMBER}: expected {self._size()} zeros and ones for {self._env.single_action_space}, got "
-                f"{flat.size} values of {np.unique(flat)[:9].tolist()}"
-            )
-        return flat
+    def _checked(self, masks: Any) -> Any:
+        """Masks, a flat one a row; ArgumentError if they are none."""
+        if masks.shape[1:] == (self._size(),) and (masks.dtype == np.bool_ or ((masks == 0) | (masks == 1)).all()):
+            return masks
+        raise ArgumentError(
+            f"{MEMBER}: expected {self._size()} zeros and ones for {self._env.single_action_space}, got "
+            f"{masks[0].size} values of {np.unique(masks)[:9].tolist()}"
+        )
 
     def _firsts(self) -> list[int]:
         """The places of the first action of each dimension."""
@@ -188,3 +197,16 @@ def masks_of(env: Any) -> BoolArray:
     if masks is None:
         raise ArgumentError(f"action_masks: {env!r} reports none; expected {PLACES}")
     return masks
+
+
+def told_masks(face: Any) -> Any:
+    """The masks that infos had last, for a saved state: (n, k) int8, zeros where there were none; None if never any."""
+    column, told = face.told_masks.get(MEMBER), face.told_masks.get(f"_{MEMBER}")
+    if not isinstance(column, np.ndarray) or column.ndim != 2 or told is None:
+        return None
+    return (column * told[:, None]).astype(np.int8)
+
+
+def load_told_masks(face: Any, masks: Any) -> None:
+    """Load the result of ``told_masks``."""
+    face.told_masks = {} if masks is None else {MEMBER: masks.copy(), f"_{MEMBER}": masks.any(axis=1)}

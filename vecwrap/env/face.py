@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector.utils import batch_space
 
-from vecwrap.env.action_masks import MEMBER, ActionMasks
+from vecwrap.env.action_masks import ActionMasks
 from vecwrap.env.books import Books
 from vecwrap.env.calls import Calls
 from vecwrap.env.line import Line
@@ -30,6 +30,7 @@ from vecwrap.rows.batch import Batch
 from vecwrap.rows.gymnasium_form import conform_actions, refuse_outside
 from vecwrap.rows.infos import OF_ENDS, columns, make_room, row_of
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
+from vecwrap.sources.masks import MEMBER
 
 __all__ = ["Face", "FiveTuple", "Pending", "read_indices", "with_env_ids"]
 
@@ -139,6 +140,7 @@ class Face:
         self.pending = pending
         self.line: Line | None = None
         self.told_masks: dict[str, Any] = {}  # the latest action masks that infos had, as columns of n rows
+        self._has_member: bool | None = None  # whether observations have masks; None: not looked at yet
         self.shown = Shown(books, pending.num_envs)
 
     def has_observations(self, env: Any, single: spaces.Space[Any]) -> None:
@@ -419,10 +421,10 @@ class Face:
         """Gymnasium's five-tuple of m rows; built only here."""
         self.shown.remember(step)
         infos = step.infos
-        if MEMBER in infos:
-            self._note_masks(step, infos)
         if self.books.agents:
             infos = self._of_games(step, infos)
+        if MEMBER in infos or (self._has_member is not False and self._shows_masks()):
+            infos = self._with_masks(step, infos)
         if infos and not OF_ENDS.isdisjoint(infos):
             infos = make_room(infos, "final_obs", "final_info")
         if step.final_obs is not None:
@@ -445,16 +447,31 @@ class Face:
         return self.in_form(step.observations), step.rewards, step.terminations, step.truncations, infos
 
     def _of_games(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
-        """Add who is to move, who is in the game, and what is legal for those who are to move: (m,) bool, and int8."""
+        """Add who is to move and who is in the game, (m,) bool."""
         infos = make_room(infos, "to_move", "alive")
         everyone = np.ones(len(step.env_ids), dtype=np.bool_)
         flags = {"to_move": step.to_move.copy(), "alive": step.alive.copy()}
-        infos = {**infos, **flags, "_to_move": everyone, "_alive": everyone.copy()}
-        seen = self.books.slots.observations.batch()
-        if MEMBER not in infos and isinstance(seen, dict) and MEMBER in seen:
-            masks = seen[MEMBER][self.numbering.sources(step.env_ids)].astype(np.int8)
-            masks[~step.to_move] = 0
-            infos |= {MEMBER: masks, f"_{MEMBER}": everyone.copy()}
+        return {**infos, **flags, "_to_move": everyone, "_alive": everyone.copy()}
+
+    def _shows_masks(self) -> bool:
+        """Whether the sub-environments have masks among their observations, which wrappers may have taken out."""
+        if self._has_member is None:
+            seen = {} if self._found().core.is_engine else self.books.slots.observations.batch()
+            self._has_member = isinstance(seen, dict) and MEMBER in seen
+        return self._has_member
+
+    def _with_masks(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
+        """Have the masks as a column, int8: what is legal for the rows that act next, and nothing for the others."""
+        if MEMBER in infos:
+            self._note_masks(step, infos)
+        else:
+            seen = self.books.slots.observations.batch()[MEMBER]
+            everyone = np.ones(len(step.env_ids), dtype=np.bool_)
+            infos = {**infos, MEMBER: seen[self.numbering.sources(step.env_ids)], f"_{MEMBER}": everyone}
+        masks = infos[MEMBER]
+        if isinstance(masks, np.ndarray) and masks.dtype.kind in "biu":
+            infos = {**infos, MEMBER: masks.astype(np.int8)}
+            infos[MEMBER][~step.to_move | (step.dones & ~step.first)] = 0
         return infos
 
     def _note_masks(self, step: StepResult, infos: dict[str, Any]) -> None:

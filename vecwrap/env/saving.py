@@ -20,6 +20,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
+from vecwrap.env.action_masks import load_told_masks, told_masks
 from vecwrap.env.core import Core
 from vecwrap.env.face import Face
 from vecwrap.env.state_form import refuse_state
@@ -141,6 +142,7 @@ def state_dict(env: Chain) -> dict[str, Any]:
         "sub_envs": sub_envs,
         "sub_envs_missing": reason,
         "shown": face.shown.all() if sub_envs is not None else None,
+        "masks": told_masks(face) if sub_envs is not None else None,
         "build_seed": face.pending.seed,
     }
 
@@ -214,6 +216,7 @@ def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
         if state["sub_envs"] is not None:  # an environment to be reset after the load needs its own seed
             face.pending.seed = state.get("build_seed")
             face.shown.load(state["shown"])
+            load_told_masks(face, state.get("masks"))
         elif state.get("build_seed") is None:  # it was used, and schedules have started
             core.leave_seed_to_schedules()
     except (CheckpointError, PlanError):  # everything is as it was

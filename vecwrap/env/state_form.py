@@ -27,6 +27,7 @@ def refuse_state(
         return
     like = make_column(space, num_envs, np.zeros).batch()
     fitting(state["shown"], like, "shown")
+    _refuse_masks(state.get("masks"), num_envs)
     for i, row in enumerate(fitting_list(state["sub_envs"], num_sources, "sub_envs")):
         where = f"sub_envs[{i}]"
         _refuse_row(conform, row, where)
@@ -39,6 +40,12 @@ def refuse_state(
         fitting(row.get("ended", False), False, where)
         if "recovery" in row:
             _refuse_recovery(conform, row["recovery"], f"{where}: recovery")
+
+
+def _refuse_masks(masks: Any, num_envs: int) -> None:
+    fits = isinstance(masks, np.ndarray) and masks.dtype == np.int8 and masks.ndim == 2 and len(masks) == num_envs
+    if masks is not None and not fits:
+        raise ValueError(f"masks: expected None or ({num_envs}, k) int8, got another value")
 
 
 def _refuse_row(conform: Callable[[Any], Any], row: Any, where: str) -> None:

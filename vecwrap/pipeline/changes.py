@@ -28,6 +28,7 @@ from vecwrap.pipeline.values import (
     as_data,
     canonical,
     copied,
+    is_mapping,
     is_scalar,
     merged,
     plain,
@@ -184,6 +185,22 @@ def _change_env_kwargs(old: Any, changes: Mapping[Any, Any], source: Source) -> 
     return tuple(each)
 
 
+def _read_agents(value: Any, source: Source) -> tuple[str, ...] | Settings | None:
+    """Read the names of agents that are rows, or whether unequal spaces are padded."""
+    expected = "expected a list of agents' names, or {pad: true}, got"
+    if value is None:
+        return None
+    if is_mapping(value):
+        if set(value) - {"pad"} or not isinstance(value.get("pad", False), bool):
+            fail(source, f"{expected} {shown(value)}")
+        return Settings({"pad": True}) if value.get("pad") else None
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
+        fail(source, f"{expected} {shown(value)}")
+    if not value or len(set(value)) < len(value):
+        fail(source, f"expected each agent once, and one at least, got {shown(value)}")
+    return tuple(value)
+
+
 def _change_backend(old: Any, changes: Mapping[Any, Any], source: Source) -> BackendSpec:
     """Options change those of the backend; a name comes with its own, and discards the old ones."""
     parsed = BackendSpec.parse(merged(None, dict(changes)), source)
@@ -246,6 +263,11 @@ KEYS: dict[str, Key] = {
     **_PLAIN_KEYS,
     "backend": Key(BackendSpec.parse, _change_backend, BackendSpec.to_data),
     "env_kwargs": Key(_read_env_kwargs, _change_env_kwargs, lambda value: plain(value, "env_kwargs")),
+    "agents": Key(
+        _read_agents,
+        lambda old, changes, source: _read_agents(changes, source),
+        lambda value: list(value) if isinstance(value, tuple) else plain(value, "agents"),
+    ),
     "wrappers": Key(
         read_wrappers,
         lambda old, changes, source: change_wrappers(old or (), changes, source),
@@ -257,6 +279,7 @@ EVAL_KEYS: dict[str, Key] = {
     **_PLAIN_KEYS,
     "backend": _waiting(KEYS["backend"], whole="name"),
     "env_kwargs": dataclasses.replace(KEYS["env_kwargs"], read=_or_none(_read_env_kwargs)),
+    "agents": KEYS["agents"],
     # an empty list means no wrappers at all, null means not given
     "wrappers": _waiting(
         dataclasses.replace(

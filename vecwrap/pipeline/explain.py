@@ -252,13 +252,13 @@ class Explanation:
         }
 
 
-def seats(agents: Sequence[str] | None) -> str:
-    """Who sits where in games."""
+def seats(agents: Sequence[str] | None, padding: str) -> str:
+    """Who sits where in games, and what was padded."""
     if not agents:
         return ""
     k = len(agents)
     rows = [f"{agent} in row {k}g{f' + {seat}' if seat else ''}" for seat, agent in enumerate(agents)]
-    return f"agents are rows, of game g {', '.join(rows)}"
+    return f"agents are rows, of game g {', '.join(rows)}{padding and f'; {padding}'}"
 
 
 def _in_columns(cells: Sequence[str], widths: Sequence[int]) -> str:

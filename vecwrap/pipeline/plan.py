@@ -48,6 +48,7 @@ from vecwrap.sources.engine import Engine
 from vecwrap.sources.factories import WrapSubEnv
 from vecwrap.sources.game_factories import LookAtGame
 from vecwrap.sources.parts import PartFactory
+from vecwrap.sources.seats import Seats
 from vecwrap.sources.stages import Probe, Stage, stacks_already
 from vecwrap.sources.sub_env import Factory, SeveralAgentsError, SubEnvFactory
 
@@ -69,6 +70,7 @@ class Plan:
     # what comes out of the environment and of each wrapper; None before ``with_spaces``, and where unknown
     stages: tuple[Stage | None, ...] | None = None
     agents: tuple[str, ...] | None = None  # of a game, whose rows they are; None if it is none, or was not looked at
+    padding: str = ""  # what was padded to make their spaces equal
 
     @property
     def n(self) -> int:
@@ -89,12 +91,19 @@ class Plan:
         """The rows of one engine, or of one game whose agents are known; else empty."""
         games = self.agents is not None
         k = len(self.agents or ()) if games else self.pipeline.envs_per_engine or 0
-        return [PartFactory(self.environment.factories[0], row, k, of_game=games) for row in range(k)]
+        make, seats = self.environment.factories[0], self._seats
+        return [PartFactory(make, row, k, of_game=games, seats=seats) for row in range(k)]
 
     @property
     def _inside(self) -> tuple[WrapSubEnv, ...]:
         """The wrappers that run where the sub-environments do."""
         return tuple(wrapper.around_sub_env for wrapper in self.wrappers if wrapper.runs_in == "worker")
+
+    @property
+    def _seats(self) -> Seats:
+        """Which agents of a game are rows."""
+        chosen = self.pipeline.agents
+        return Seats(chosen) if chosen is None or isinstance(chosen, tuple) else Seats(pad=chosen["pad"])
 
     def start(self) -> VecEnv:
         """Start the backend, with the wrappers of the sub-environments but without those of the vector."""
@@ -118,7 +127,7 @@ class Plan:
     def with_agents(self) -> Plan:
         """Look at one game for who takes part in it."""
         with self._look() as one:
-            return dataclasses.replace(self, agents=one.get_attr("agents")[0])
+            return dataclasses.replace(self, agents=one.get_attr("agents")[0], padding=one.get_attr("padding")[0])
 
     def _look(self) -> VecEnv:
         """Make one environment, engine or game to look at, or one of each kind, where the backend would make it."""
@@ -129,7 +138,7 @@ class Plan:
         runner: Any = registry.backends.load("dummy" if self.in_this_process else "subprocess")
         makes, known = self.environment.factories, self.environment
         if known.is_game:
-            looks: list[Any] = [LookAtGame(makes[0], known.name, known.render_mode)]
+            looks: list[Any] = [LookAtGame(makes[0], known.name, known.render_mode, self._seats)]
         else:
             looks = self._one_of_several or [Probe(make, self._inside) for make in makes]
         return _started(runner, looks, settings, self)
@@ -155,6 +164,7 @@ class Plan:
             return self.as_game().with_refusals()
         with one:
             agents: tuple[str, ...] | None = one.get_attr("agents")[0] if self.environment.is_game else None
+            padding: str = one.get_attr("padding")[0] if self.environment.is_game else ""
             if agents is None and self.pipeline.envs_per_engine is None:
                 stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
             else:
@@ -162,7 +172,7 @@ class Plan:
             rows = one_for_all(one, self.n, self._for_every_backend, agents or ())
             outer = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "parent"]
             stages += outer_stages(rows, outer, stages[-1])
-        return dataclasses.replace(self, agents=agents, stages=stages)
+        return dataclasses.replace(self, agents=agents, padding=padding, stages=stages)
 
     @property
     def in_this_process(self) -> bool:
@@ -192,7 +202,7 @@ class Plan:
         inside = "parent" if self.in_this_process else "worker"
         stages = self.stages or (None,) * (len(self.wrappers) + 1)
         each = self.pipeline.env_kwargs
-        words = f"env_kwargs of each: {shown(each)}" if isinstance(each, tuple) else seats(self.agents)
+        words = f"env_kwargs of each: {shown(each)}" if isinstance(each, tuple) else seats(self.agents, self.padding)
         rows = [Row(self.environment.name, inside, words=words, after=stages[0])]
         for wrapper, before, after in zip(self.wrappers, stages, stages[1:], strict=False):
             row = Row(
@@ -228,7 +238,10 @@ class Plan:
         """
         known = list(map(_stage_of, made))
         unknown = [None] * (len(self.wrappers) + 1 - len(known))
-        return dataclasses.replace(self, stages=(*unknown, *known), agents=made[0].core.description.agents or None)
+        of_all = made[0].core.description
+        return dataclasses.replace(
+            self, stages=(*unknown, *known), agents=of_all.agents or None, padding=of_all.padding
+        )
 
     def __str__(self) -> str:
         return str(self._explanation)
@@ -330,6 +343,12 @@ def _plan(spec: PipelineSpec) -> Plan:
     n = _how_many(spec, environment)
     words, wrappers = plan_wrappers(spec.wrappers)
     refuse_wrong_order(wrappers)
+    if spec.agents is not None:
+        if environment.env_spec is not None:
+            raise PlanError(
+                f"{spec.where('agents')}: expected a game of several agents, got {environment.name}; leave it out."
+            )
+        environment = dataclasses.replace(environment, is_game=True)
     if environment.is_game:
         _refuse_around_games(spec, environment, wrappers)
     elif spec.envs_per_engine is None:

@@ -48,6 +48,8 @@ class PipelineSpec:
         render_mode: as ``gymnasium.make``; ``human`` shows all sub-environments in one window.
         env_kwargs: further arguments for ``gymnasium.make``, or for the callables; a list has a mapping for each
             sub-environment.
+        agents: of games, whose agents are rows: the names of those that are, or ``{"pad": True}`` to pad unequal spaces
+            with zeros; None: all, whose spaces must be equal.
         debug: check every action and observation against its space.
         wrappers: the wrappers, inner first.
         training: whether running statistics are updated; False: they are frozen, as for an evaluation; None: updated
@@ -80,6 +82,7 @@ class PipelineSpec:
     envs_per_engine: int | None = None
     render_mode: str | None = None
     env_kwargs: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = field(default_factory=Settings)
+    agents: tuple[str, ...] | Mapping[str, bool] | None = None
     debug: bool = False
     wrappers: tuple[WrapperSpec, ...] = ()
     training: bool | None = None
@@ -243,7 +246,7 @@ class PipelineSpec:
 
     @functools.cached_property
     def hash(self) -> str:
-        """Twelve hexadecimal digits over all that changes the stream: environment, kwargs, wrappers, mode, n, engines.
+        """Twelve hexadecimal digits over all that changes the stream: environment, kwargs, agents, wrappers, mode, n.
 
         Raises:
             SpecError: the spec has not been resolved by a plan, so its wrappers' defaults are unknown.
@@ -255,7 +258,8 @@ class PipelineSpec:
         each = [_without(one, ("render_mode",)) for one in self.each_env_kwargs]  # as the key of it
         env_kwargs = each if isinstance(self.env_kwargs, tuple) else each[0]
         engines = [] if self.envs_per_engine is None else [self.envs_per_engine]
-        what = identity([self.env, env_kwargs, wrappers, self.autoreset, self.n, *engines])
+        agents = [] if self.agents is None else [["agents", self.agents]]
+        what = identity([self.env, env_kwargs, wrappers, self.autoreset, self.n, *engines, *agents])
         content = json.dumps(what, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 

@@ -158,7 +158,8 @@ class ArrayColumn(Column):
         self._array[rows] = batch
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
-        return list(self._array[rows if type(rows) is not range else slice(rows.start, rows.stop)].copy())
+        chosen = self._array[rows if type(rows) is not range else slice(rows.start, rows.stop)]
+        return list(chosen if chosen.ndim == 1 else chosen.copy())  # of one dimension, numbers and no views
 
     def batch(self) -> Batch:
         return self._array

@@ -171,6 +171,7 @@ class Description:
     name: str
     why_no_masked_resets: str = ""  # if no row of it can be reset alone
     agents: tuple[str, ...] = ()  # of a game, in the order of its rows
+    padding: str = ""  # what was padded to make their spaces equal
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> Description:

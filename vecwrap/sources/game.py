@@ -19,11 +19,13 @@ from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, chain_of_game, is_game, joint_space, same_space, space_text
+from vecwrap.sources.description import Description, chain_of_game, is_game, same_space
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.own_spaces import own_spaces_of_game
 from vecwrap.sources.raw_rewards import float_reward
+from vecwrap.sources.seats import ALL, Seats, agents_of, name_of
 from vecwrap.sources.several import Several
+from vecwrap.sources.shortcut import Shortcut
 from vecwrap.sources.sub_env import NUMBERS, Takeover, frame_of, yours
 
 
@@ -35,12 +37,20 @@ class Game(Several):
         number: which game of the vector it is.
         mode: its autoreset mode.
         make: what made it, and makes it anew if it is lost.
+        seats: which of its agents are rows.
     """
 
     kind: ClassVar[str] = "game"
     methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr", "is_wrapped", "game_state")
 
-    def __init__(self, env: Any, number: int, mode: Autoreset, make: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self,
+        env: Any,
+        number: int,
+        mode: Autoreset,
+        make: Callable[[], Any] | None = None,
+        seats: Seats = ALL,
+    ) -> None:
         super().__init__()
         self.env = env
         self._make = make
@@ -48,18 +58,23 @@ class Game(Several):
         self.mode = mode
         refuse_other(env)
         self.is_parallel = is_parallel(env)
-        self.agents = agents_of(env)
-        self.num_rows = len(self.agents)
-        own_spaces_of_game(env, self.agents)
+        own_spaces_of_game(env, agents_of(env))
         self.name = name_of(env)
-        self.observation_space, self.action_space = spaces_of(env, self.agents)
+        self._seats = seats
+        seated = seats.of(env)
+        self.agents, self._others, self._padding = seated.agents, seated.others, seated.padding
+        self.observation_space, self.action_space = seated.observation_space, seated.action_space
+        self.num_rows = len(self.agents)
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
         self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
+        if not self.is_parallel:
+            self._way = Shortcut(env)
         self._over = True  # no running game
         self._mover = 0  # whose turn it is, in games in turns
         self._acting: list[tuple[Any, int]] = []  # who acts in the next step, in simultaneous ones, and their seats
         self._present: list[Any] = []  # what the environment's ``agents`` were
         self._in_stride = False  # whether an ordinary step changes nothing but rewards, observations and infos
+        self._stride: list[tuple[Any, int, Callable[[Any], None]]] = []  # who acts in it, and its row
         self._seed: int | None = None
         self._episode = 0
         self._moves = 0
@@ -80,7 +95,8 @@ class Game(Several):
         metadata = dict(getattr(self.env, "metadata", None) or {})
         mode = getattr(self.env, "render_mode", None)
         space, actions = self.observation_space, self.action_space
-        return Description(space, actions, metadata, mode, None, self.name, agents=tuple(map(str, self.agents)))
+        agents, words = tuple(map(str, self.agents)), self._padding.words if self._padding else ""
+        return Description(space, actions, metadata, mode, None, self.name, agents=agents, padding=words)
 
     def attach(self, slots: Slots, first_row: int) -> None:
         """Set where the results go."""
@@ -105,6 +121,9 @@ class Game(Several):
 
     def step(self) -> None:
         """Let the agent whose turn it is move, or all that are in the game; then write all rows."""
+        if self._in_stride:
+            self._step_in_stride()
+            return
         self._left.clear()
         if self._over:
             self._step_after_end()
@@ -112,6 +131,8 @@ class Game(Several):
             self._step_all()
         else:
             self._step_one()
+
+    step_whole = step  # none of its rows takes part by itself
 
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         self._over = True
@@ -149,11 +170,13 @@ class Game(Several):
 
     def _open_turns(self) -> None:
         env = self.env
+        while env.agent_selection in self._others:
+            self._move_other()
         mover = env.agent_selection
         self._mover = self._seat(mover)
         self._present = list(env.agents)
         for agent in self._present:
-            if agent != mover:
+            if agent != mover and agent not in self._others:
                 self._open(self._seat(agent), env.observe(agent), env.infos.get(agent, {}))
         observation, _, _, _, info = env.last()
         self._open(self._mover, observation, info)
@@ -161,7 +184,7 @@ class Game(Several):
 
     def _open_all(self, observations: Any, infos: Any) -> None:
         self._present = list(self.env.agents)
-        self._let_act([(agent, self._seat(agent)) for agent in self._present])
+        self._let_act([(agent, self._seat(agent)) for agent in self._present if agent not in self._others])
         for agent, seat in self._acting:
             if agent not in observations:
                 self._refuse_lacking(agent, observations=observations)
@@ -183,18 +206,24 @@ class Game(Several):
 
     def _step_one(self) -> None:
         """One turn, as a loop over ``env.last()`` takes it; agents that are done leave at once."""
-        env, slots, row = self.env, self._slots, self._first_row + self._mover
+        way, slots, row = self._way, self._slots, self._first_row + self._mover
         (action,) = slots.actions.get_all([row])
-        env.step(action)
+        way.play.step(action if self._padding is None else self._padding.cut[self._mover](action))
         self._moves += 1
         self._rest()
         slots.acted[row] = True
-        if env.agents != self._present:
+        state = way.state()
+        if state.agents != self._present:
             self._refuse_vanished()
-        while env.agents:
-            agent = env.agent_selection
+        while state.agents:
+            agent = state.agent_selection
+            if agent in self._others:
+                if self._seat_of.keys().isdisjoint(state.agents):
+                    break
+                self._move_other()
+                continue
             seat = self._seat(agent)
-            observation, reward, terminated, truncated, info = env.last()
+            observation, reward, terminated, truncated, info = way.last(state, agent)
             row = self._first_row + seat
             if slots.gone[row]:
                 self._join(seat, observation, info)
@@ -206,8 +235,8 @@ class Game(Several):
                 self._write_frames()
                 return
             self._leave(seat, bool(terminated), bool(truncated), observation, info)
-            env.step(None)
-            if agent in env.agents and (env.terminations[agent] or env.truncations[agent]):
+            way.play.step(None)
+            if agent in state.agents and (state.terminations[agent] or state.truncations[agent]):
                 raise PlanError(
                     f"{agent} is done but stays in agents: expected step(None) to take it out, as _was_dead_step does"
                 )
@@ -225,41 +254,75 @@ class Game(Several):
                     "whoever is done in agents until step(None) takes it out"
                 )
 
+    def _move_other(self) -> None:
+        """Let an agent that is not a row take its only action."""
+        env, agent = self.env, self.env.agent_selection
+        env.step(None if env.terminations[agent] or env.truncations[agent] else self._others[agent])
+
     def _step_all(self) -> None:
         """One step of all agents that are in the game."""
-        env, slots, first, acting = self.env, self._slots, self._first_row, self._acting
-        agents, rows = self._names, self._places
-        result = env.step(dict(zip(agents, slots.actions.get_all(rows), strict=True)))
+        actions = self._slots.actions.get_all(self._places)
+        if self._padding is not None:
+            actions = [self._padding.cut[seat](action) for (_, seat), action in zip(self._acting, actions, strict=True)]
+        chosen = dict(zip(self._names, actions, strict=True))
+        if self._others:
+            everyone = {**self._others, **chosen}
+            chosen = {agent: everyone[agent] for agent in self._present if agent in everyone}
+        result = self.env.step(chosen)
         if not isinstance(result, tuple) or len(result) != 5:
             got = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
             raise PlanError(f"step: expected PettingZoo's five dicts, got {got}")
-        observations, rewards, terminations, truncations, infos = result
         self._moves += 1
-        changed = env.agents != self._present
-        if changed or any(map(terminations.get, agents)) or any(map(truncations.get, agents)):
-            changed, self._in_stride = True, False
-        if not self._in_stride:
-            self._rest()
-            own = list(rows)
-            slots.acted[own] = slots.live[own] = True
-            slots.waits[own] = False
-        paid, raw, write = self._rewards, self._raw_rewards, self._write
+        self._write_all(*result)
+
+    def _write_all(self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any) -> None:
+        """Write a step of all agents, whatever changes."""
+        slots, first, acting = self._slots, self._first_row, self._acting
+        changed = self._changes(terminations, truncations)
+        self._in_stride = False
+        self._rest()
+        own = list(self._places)
+        slots.acted[own] = slots.live[own] = True
+        slots.waits[own] = False
         for agent, seat in acting:
             if agent not in rewards or agent not in observations:
                 self._refuse_lacking(agent, rewards=rewards, observations=observations)
-            reward = rewards[agent]
-            if type(reward) not in NUMBERS:
-                reward = float_reward(reward)
-            paid[first + seat] = raw[first + seat] = reward
-            write(seat, observations[agent], infos.get(agent) or {})
+            self._pay(first + seat, rewards[agent])
+            self._write(seat, observations[agent], infos.get(agent) or {})
         if changed:
             self._go_on_without(observations, terminations, truncations, infos)
             if not self._acting:
                 self._end()
                 return
-        else:
-            self._in_stride = not self._any_frames
+        elif not (self._any_frames or self.debug or self._padding or self._others):
+            self._in_stride = True
+            self._stride = [(agent, first + seat, self._put[seat]) for agent, seat in acting]
         self._write_frames()
+
+    def _changes(self, terminations: Any, truncations: Any) -> bool:
+        """Whether agents have left or come."""
+        return True in terminations.values() or True in truncations.values() or self.env.agents != self._present
+
+    def _step_in_stride(self) -> None:
+        """The same in the common case, of which only rewards, observations and infos must be written."""
+        slots, paid, raw = self._slots, self._rewards, self._raw_rewards
+        chosen = dict(zip(self._names, slots.actions.get_all(self._places), strict=True))
+        result = self.env.step(chosen)
+        observations, rewards, terminations, truncations, infos = result
+        self._moves += 1
+        if self._changes(terminations, truncations):
+            self._write_all(*result)
+            return
+        for agent, row, put in self._stride:
+            try:
+                reward, observation = rewards[agent], observations[agent]
+            except KeyError:
+                self._refuse_lacking(agent, rewards=rewards, observations=observations)
+            paid[row] = raw[row] = reward if type(reward) in NUMBERS else float_reward(reward)
+            info = infos.get(agent)
+            if info or slots.informed:
+                slots.put_info(row, info or {})
+            put(observation)
 
     def _go_on_without(self, observations: Any, terminations: Any, truncations: Any, infos: Any) -> None:
         """Have agents that are done leave, and new ones join."""
@@ -279,7 +342,7 @@ class Game(Several):
                     "in the step in which it leaves"
                 )
         for agent in self._present:
-            if agent not in before:
+            if agent not in before and agent not in self._others:
                 seat = self._seat(agent)
                 if agent not in observations:
                     self._refuse_lacking(agent, observations=observations)
@@ -305,6 +368,8 @@ class Game(Several):
         slots.terminations[row], slots.truncations[row] = terminated, truncated
         slots.raw_dones[row] = slots.gone[row] = slots.waits[row] = True
         if self.mode is Autoreset.SAME_STEP:  # the next game may begin in this very step
+            if self._padding is not None:
+                observation = self._padding.fit[seat](observation)
             self._put_final[seat](observation)
             self._left.append((row, info))
 
@@ -336,6 +401,9 @@ class Game(Several):
 
     def _write(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
         slots = self._slots
+        if self._padding is not None:
+            info = self._padding.info(seat, observation, info)
+            observation = self._padding.fit[seat](observation)
         if self.debug and not self.observation_space.contains(observation):
             raise ValueError(
                 f"{self.agents[seat]}: expected an observation in {self.observation_space}, got {observation!r}"
@@ -477,9 +545,9 @@ class Game(Several):
             return
         try:
             env = self._make()
-            if agents_of(env) != self.agents:
-                raise PlanError(f"{self.name}: expected the agents {self.agents} again, got {agents_of(env)}")
-            own_spaces_of_game(env, self.agents)
+            if (agents := self._seats.of(env).agents) != self.agents:
+                raise PlanError(f"{self.name}: expected the agents {self.agents} again, got {agents}")
+            own_spaces_of_game(env, agents_of(env))
             self.env = env
             self._refuse_changed()
         except BaseException as error:
@@ -487,6 +555,8 @@ class Game(Several):
             raise
         self._not_made = None
         self._over, self._beginning, self._episode, self._moves = True, False, 0, 0
+        if not self.is_parallel:
+            self._way = Shortcut(env)
         self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
 
     def take_over(self, row: int, takeover: Takeover) -> None:
@@ -516,43 +586,6 @@ def is_parallel(env: Any) -> bool:
     return next(kind.__name__ for kind in type(env).__mro__ if kind.__name__ in ("AECEnv", "ParallelEnv")) != "AECEnv"
 
 
-def agents_of(env: Any) -> list[Any]:
-    """Return a game's agents in the order of its rows; PlanError if that is not known, or if names repeat."""
-    agents = getattr(env, "possible_agents", None)
-    if not agents:
-        raise PlanError(
-            f"{name_of(env)}: expected possible_agents, a list of all agents that may ever take part, got {agents!r}: "
-            "each of them is a row"
-        )
-    names = [str(agent) for agent in agents]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise PlanError(f"{name_of(env)}: possible_agents: expected each name once, got {', '.join(repeated)} again")
-    return list(agents)
-
-
-def spaces_of(env: Any, agents: Sequence[Any]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-    """Return the spaces of all agents; PlanError if they differ in more than bounds of observations."""
-    observations = [env.observation_space(agent) for agent in agents]
-    actions = [env.action_space(agent) for agent in agents]
-    joint = joint_space(observations)
-    if joint is None or not all(same_space(space, actions[0]) for space in actions[1:]):
-        each = "; ".join(
-            f"{agent}: observations {space_text(one)}, actions {space_text(other)}"
-            for agent, one, other in zip(agents, observations, actions, strict=True)
-        )
-        raise PlanError(
-            f"{name_of(env)}: expected agents with equal spaces, because they are rows of one vector, got {each}; "
-            "pad them in the factory (supersuit.pad_observations_v0 and pad_action_space_v0)"
-        )
-    return joint, actions[0]
-
-
 def nothing_of(space: spaces.Space[Any]) -> Any:
     """Zeros in the form of an observation."""
     return next(iter(iterate(batch_space(space, 1), create_empty_array(space, 1))))
-
-
-def name_of(env: Any) -> str:
-    """A game's own name, or its class's."""
-    name = (getattr(env, "metadata", None) or {}).get("name")
-    return str(name or type(getattr(env, "unwrapped", env)).__name__)

@@ -9,7 +9,8 @@ from typing import Any
 import gymnasium
 
 from vecwrap.sources.factories import RenderMode, own_arguments
-from vecwrap.sources.game import agents_of, refuse_other, spaces_of
+from vecwrap.sources.game import refuse_other
+from vecwrap.sources.seats import ALL, Seats
 
 PETTINGZOO = "pettingzoo"
 
@@ -40,10 +41,11 @@ class LookAtGame:
     make: Callable[[], Any]
     name: str
     render_mode: RenderMode
+    seats: Seats = ALL
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         """Make one, and look at it."""
-        seen = SeenGame(self.make())
+        seen = SeenGame(self.make(), self.seats)
         self.render_mode.refuse_undeclared(seen, self.name)
         return seen
 
@@ -51,13 +53,14 @@ class LookAtGame:
 class SeenGame(gymnasium.Env[Any, Any]):
     """The agents, spaces and attributes of a game; it cannot be stepped."""
 
-    def __init__(self, game: Any) -> None:
+    def __init__(self, game: Any, seats: Seats) -> None:
         self._game = game
         try:
             refuse_other(game)
-            names = agents_of(game)
-            self.agents = tuple(map(str, names))
-            self.observation_space, self.action_space = spaces_of(game, names)
+            seated = seats.of(game)
+            self.agents = tuple(map(str, seated.agents))
+            self.padding = seated.padding.words if seated.padding else ""
+            self.observation_space, self.action_space = seated.observation_space, seated.action_space
             self.metadata = dict(getattr(game, "metadata", None) or {})
             self.render_mode = getattr(game, "render_mode", None)
         finally:

@@ -19,6 +19,7 @@ from vecwrap.sources.description import Description
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.game import Game
+from vecwrap.sources.seats import ALL, Seats
 from vecwrap.sources.several import AgainError, Several
 from vecwrap.sources.sub_env import Factory, SubEnv, Takeover
 
@@ -31,6 +32,7 @@ class PartFactory:
     row: int  # which of its rows
     num_rows: int  # of how many
     of_game: bool = False
+    seats: Seats = ALL  # of the game
 
     def __call__(self) -> Any:
         """Make the engine or the game."""
@@ -124,7 +126,7 @@ def make_source(index: int, factory: Factory, mode: Autoreset, before: Source | 
     try:
         source: Several
         if factory.of_game:
-            source = Game(made, index // factory.num_rows, mode, factory.make)
+            source = Game(made, index // factory.num_rows, mode, factory.make, factory.seats)
         else:
             source = made if isinstance(made, Engine) else Engine(made)
         source.debug = debug

@@ -27,6 +27,7 @@ from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, Env, chain_of, is_game
 from vecwrap.sources.failure import Failure, said_by
+from vecwrap.sources.masks import masks_method, with_mask
 from vecwrap.sources.old_api import not_an_env, refuse_no_pair
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import Tap, float_reward
@@ -155,6 +156,8 @@ class SubEnv:
         if type(reward) not in NUMBERS:
             reward = float_reward(reward)
         done = bool(terminated or truncated)
+        if self._masks is not None and not done:
+            info = with_mask(info, self._masks)
         if self._tap is None:
             paid, over, anew = reward, done, False
         else:
@@ -346,6 +349,7 @@ class SubEnv:
         self._is_new = True
         self._set_here: set[str] = set()  # attributes that its state includes, if it is new
         chain = list(chain_of(self.env))
+        self._masks = masks_method(self.env)
         self._tap = next((wrapper for wrapper in chain if isinstance(wrapper, Tap)), None)
         self._goes_on = [wrapper for wrapper in chain if hasattr(wrapper, "game_goes_on")]
 
@@ -366,6 +370,8 @@ class SubEnv:
             observation, info = self._reset_env(seed, options)
         else:
             observation, info = self._reset_on_schedule(self._schedule, seed, options)
+        if self._masks is not None:
+            info = with_mask(info, self._masks)
         self._over = False
         self._episode += 1
         self._steps, self._steps_before = 0, self._steps

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.env.action_masks import METHOD, PLACES, draw_legal
+from vecwrap.env.action_masks import PLACES, draw_legal
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError
 from vecwrap.rows.infos import columns, row_of
 from vecwrap.rows.step_result import BoolArray, StepResult
+from vecwrap.sources.masks import METHOD
 
 
 def look_on(wrapper: VecEnvWrapper) -> None:
