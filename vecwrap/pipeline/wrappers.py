@@ -17,7 +17,7 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.signatures import Bound, Signature, section
-from vecwrap.pipeline.values import Settings, as_data, shown
+from vecwrap.pipeline.values import Settings, as_data, is_path, shown
 from vecwrap.pipeline.words import WrapperSpec, read_wrappers
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.factories import WrapSubEnv, refusal
@@ -47,7 +47,7 @@ class PlannedWrapper:
     @property
     def has_path(self) -> bool:
         """Whether it is given a path."""
-        return any(self.spec.kwargs.get(name) is not None for name in declared_by(self.target).path_parameters)
+        return any(is_path(self.spec.kwargs.get(name)) for name in declared_by(self.target).path_parameters)
 
     @property
     def around_sub_env(self) -> WrapSubEnv:
@@ -130,7 +130,7 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
     # From here on a path is fixed, whatever the working directory: the wrapper writes where the spec says.
     bound = _with_paths(given, signature, paths, lambda name, path: _absolute(path))
     default_paths = {
-        name: _absolute(path) for name, path in given.writable.items() if name in paths and path is not None
+        name: _absolute(path) for name, path in given.writable.items() if name in paths and is_path(path)
     }
     complete = {**bound.complete, **default_paths}
     with placed(wrapper.where):
@@ -185,7 +185,7 @@ def _with_paths(bound: Bound, signature: Signature, paths: frozenset[str], chang
     """Change the arguments that are paths, by name or by position."""
 
     def changed(name: str, value: Any) -> Any:
-        return change(name, value) if name in paths and value is not None else value
+        return change(name, value) if name in paths and is_path(value) else value
 
     names = [parameter.name for parameter in signature.parameters if parameter.by_position]
     unnamed = [*names, *[""] * len(bound.args)]  # what follows the named ones has no name
