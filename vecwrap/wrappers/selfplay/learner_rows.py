@@ -75,6 +75,7 @@ class LearnerRows:
         self.seats: IntArray = np.tile(np.arange(num_seats), (games, 1))
         self.opponents = np.full(games, "", dtype=object)
         self._running = np.zeros(games, np.bool_)
+        self._left = np.zeros(games, np.bool_)  # by the learner, and played to its end by the opponent
         self._returns = np.zeros((games, self._k))
         self._seeds = [int(one) for one in np.random.SeedSequence().generate_state(games, np.uint64) >> np.uint64(1)]
         self._episodes = np.zeros(games, np.int64)
@@ -190,7 +191,7 @@ class LearnerRows:
         moving = [game for game in games if self._running[game] and game not in self._failed]
         rows = self._rows_of(moving)
         others = np.ones((self._num_games, self._k), np.bool_)
-        np.put_along_axis(others, self.seats, False, axis=1)
+        np.put_along_axis(others, self.seats, self._left[:, None], axis=1)
         rows = rows[self._to_move[rows] & others.ravel()[rows]]
         names = self.opponents[rows // self._k]
         for name in sorted(set(names.tolist())):
@@ -302,10 +303,10 @@ class LearnerRows:
         lost = step.lost.reshape(-1, k).any(axis=1)
         over = self._running[games] & (begins | lost | ~step.alive.reshape(-1, k).any(axis=1))
         self._returns[games] += step.raw_rewards.reshape(-1, k)
-        self._add_up(step, games)
+        self._add_up(step, games, self._left[games])
         for at in np.flatnonzero(over).tolist():
             self._end(int(games[at]), lost=bool(lost[at]))
-        self._running[games[over]] = False
+        self._running[games[over]] = self._left[games[over]] = False
         for game in games[begins].tolist():
             self._open(game)
         self._show(step, games, begins)
@@ -321,9 +322,10 @@ class LearnerRows:
         """Where the learner's rows are in a result of these games."""
         return np.asarray((np.arange(len(games))[:, None] * self._k + self.seats[games]).ravel())
 
-    def _add_up(self, step: StepResult, games: IntArray) -> None:
+    def _add_up(self, step: StepResult, games: IntArray, left: BoolArray) -> None:
         """Add this result to the rows of episodes that are running."""
-        at, rows, row = self._places(games), self._own_rows(games), self._row
+        stays = np.repeat(~left, self._s)
+        at, rows, row = self._places(games)[stays], self._own_rows(games)[stays], self._row
         opened = row["first"][rows]  # in this very call: what is paid from now on belongs to the next row
         for name in _SUMS:
             paid = getattr(step, name)[at]
@@ -389,8 +391,9 @@ class LearnerRows:
 
     def _show(self, step: StepResult, games: IntArray, begins: BoolArray) -> None:
         """Note what the learner sees now, maybe from another seat than before."""
-        at, rows, row = self._places(games), self._own_rows(games), self._row
-        opens = np.repeat(begins, self._s)
+        shown = np.repeat(~self._left[games], self._s)
+        at, rows, row = self._places(games)[shown], self._own_rows(games)[shown], self._row
+        opens = np.repeat(begins, self._s)[shown]
         row["first"][rows] |= step.first[at]
         row["raw_first"][rows] |= step.raw_first[at]
         row["live"][rows] |= opens
@@ -399,8 +402,8 @@ class LearnerRows:
                 if step.live[place]:
                     self._infos[i] = own_copy(row_of(step.infos, place))
         if step.frames is not None:
-            for game, place in zip(games.tolist(), at[:: self._s].tolist(), strict=True):
-                self._frames[game] = step.frames[place]
+            for place, i in zip(at.tolist(), rows.tolist(), strict=True):
+                self._frames[i // self._s] = step.frames[place]
 
     def _sort(self, games: Sequence[int]) -> None:
         """See what each game waits for: its opponents, a reset, or the learner."""
@@ -410,13 +413,22 @@ class LearnerRows:
             rows = self._own_rows([game])
             inside = self.sources(rows)
             if self._running[game]:
-                (self._ready if (self._to_move[inside] & self._alive[inside]).any() else self._due).append(game)
-            elif (self._row["terminations"][rows] | self._row["truncations"][rows]).any():
+                if not self._left[game] and (self._to_move[inside] & self._alive[inside]).any():
+                    self._ready.append(game)
+                else:
+                    self._left[game] |= self._has_left(rows)
+                    self._due.append(game)
+            elif self._has_left(rows):
                 self._ready.append(game)
             elif self._mode is Autoreset.NEXT_STEP:
                 self._due.append(game)  # this step begins the next game
             else:
                 self._anew.append(game)
+
+    def _has_left(self, rows: IntArray) -> bool:
+        """Whether the learner has left its game: in none of these rows, but not before its first move in it."""
+        dones = self._row["terminations"][rows] | self._row["truncations"][rows]
+        return bool((dones & ~self._row["first"][rows]).any() and not self._alive[self.sources(rows)].any())
 
     def _result(self, games: Sequence[int]) -> StepResult:
         """The rows of these games."""
@@ -432,12 +444,15 @@ class LearnerRows:
             alive=self._alive[inside],
             **{name: row[name][ids] for name in (*_SUMS, *_FLAGS)},
         )
-        ended = step.dones & step.first
+        dones = step.dones
+        if (at_end := dones & ~step.first).any():
+            step.observations = batches.where(at_end, batches.take(self._final_obs, ids), step.observations)
+        ended = dones & step.first
         if ended.any():
             step.final_obs = batches.where(ended, batches.take(self._final_obs, ids), step.observations)
             finals = {i: self._final_infos.get(i, {}) for i in ids[ended].tolist()}
             step.final_infos = self._with_opponents(columns([finals.get(i, {}) for i in ids.tolist()]), ids, ended)
-        step.infos = self._with_opponents(step.infos, ids, step.dones & ~step.first)
+        step.infos = self._with_opponents(step.infos, ids, at_end)
         if self._frames or self._final_frames:
             of = [i // self._s for i in ids.tolist()]
             step.frames = tuple(self._frames.get(game) for game in of)
@@ -478,12 +493,14 @@ class LearnerRows:
             "seats": self.seats.copy(),
             "opponents": [str(name) for name in self.opponents],
             "running": self._running.copy(),
+            "left": self._left.copy(),
             "returns": self._returns.copy(),
             "seeds": list(self._seeds),
             "episodes": self._episodes.copy(),
             "in_vain": self._in_vain.copy(),
             "rngs": [rng.bit_generator.state for rng in self._rngs],
             "seen": None if self._seen is None else batches.copy(self._seen),
+            "final_obs": None if self._final_obs is None else batches.copy(self._final_obs),
             "masks": [[i, np.array(mask)] for i, mask in sorted(self._told_masks.items())],
             "to_move": self._to_move.copy(),
             "alive": self._alive.copy(),
@@ -499,7 +516,7 @@ class LearnerRows:
         seeds = [fitting(seed, 0) for seed in fitting_list(state["seeds"], self._num_games, "seeds")]
         masks = {fitting(i, 0): mask for i, mask in fitting(state["masks"], [], "masks")}
         self._moves.load(fitting(state["moves"], {}, "moves"))
-        for name in ("running", "returns", "episodes", "in_vain", "to_move", "alive"):
+        for name in ("running", "left", "returns", "episodes", "in_vain", "to_move", "alive"):
             put(getattr(self, f"_{name}"), state[name], name)
         put(self.seats, state["seats"], "seats")
         put(self._early, state["early"], "early")
@@ -510,4 +527,5 @@ class LearnerRows:
             rng.bit_generator.state = saved
         self._seeds, self._told_masks = seeds, masks
         self._seen = None if state["seen"] is None else batches.copy(state["seen"])
+        self._final_obs = None if state["final_obs"] is None else batches.copy(state["final_obs"])
         self.opponents[:] = names

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
 
 from vecwrap.errors import ArgumentError
 from vecwrap.rows.batch import leaves
-from vecwrap.rows.step_result import BoolArray, IntArray
+from vecwrap.rows.gymnasium_form import conform_actions
+from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
 
 RANDOM = "random"
 
@@ -21,7 +22,8 @@ class RandomPolicy:
     A row without a legal action, which is not to move, gets the first one.
 
     >>> policy = RandomPolicy(spaces.Discrete(3))
-    >>> policy(np.zeros((2, 4)), action_masks=np.array([[0, 1, 0], [0, 0, 1]]), rng=np.random.default_rng(1))
+    >>> rngs = [np.random.default_rng(1), np.random.default_rng(2)]
+    >>> policy(np.zeros((2, 4)), action_masks=np.array([[0, 1, 0], [0, 0, 1]]), rngs=rngs)
     array([1, 2])
 
     Args:
@@ -31,23 +33,39 @@ class RandomPolicy:
     def __init__(self, action_space: spaces.Space[Any]) -> None:
         self.action_space = action_space
 
-    def __call__(self, observations: Any, *, action_masks: Any = None, rng: np.random.Generator) -> Any:
-        """Return actions for m rows of observations, whose masks are (m, k) bool or int8."""
+    def __call__(
+        self,
+        observations: Any,
+        *,
+        action_masks: Any = None,
+        rng: np.random.Generator | None = None,
+        rngs: Sequence[np.random.Generator] | None = None,
+    ) -> Any:
+        """Return actions for m rows of observations, whose masks are (m, k) bool or int8; from one generator or m."""
         space, rows = self.action_space, len(leaves(observations)[0][1])
+
+        def numbers() -> FloatArray:
+            if rngs is not None:
+                return np.array([one.random() for one in rngs])
+            assert rng is not None
+            return rng.random(rows)
+
         if isinstance(space, spaces.Discrete):
             masks = _checked(action_masks, rows, int(space.n))
-            return (_legal(masks, rng) + int(space.start)).astype(space.dtype)
+            return (_legal(masks, numbers()) + int(space.start)).astype(space.dtype)
         if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
             masks = _checked(action_masks, rows, int(space.nvec.sum()))
             parts = np.split(masks, np.cumsum(space.nvec)[:-1], axis=1)
-            return (np.stack([_legal(part, rng) for part in parts], axis=1) + space.start).astype(space.dtype)
+            return (np.stack([_legal(part, numbers()) for part in parts], axis=1) + space.start).astype(space.dtype)
         if action_masks is not None:
             raise ArgumentError(
                 f"{RANDOM}: expected no action masks for {space}, got some; masks are for Discrete and MultiDiscrete"
             )
-        batched = batch_space(space, rows)
-        batched.seed(int(rng.integers(2**31)))
-        return batched.sample()
+        drawn = []
+        for number in numbers():
+            space.seed(int(number * 2**31))
+            drawn.append(space.sample())
+        return conform_actions(space, drawn, rows)
 
 
 def _checked(masks: Any, rows: int, actions: int) -> BoolArray:
@@ -57,7 +75,7 @@ def _checked(masks: Any, rows: int, actions: int) -> BoolArray:
     return checked
 
 
-def _legal(masks: BoolArray, rng: np.random.Generator) -> IntArray:
-    """One legal action for each row, each equally often."""
-    chosen = np.floor(rng.random(len(masks)) * masks.sum(axis=1))
+def _legal(masks: BoolArray, numbers: FloatArray) -> IntArray:
+    """One legal action for each row, each equally often for numbers from [0, 1)."""
+    chosen = np.floor(numbers * masks.sum(axis=1))
     return np.asarray((np.cumsum(masks, axis=1) > chosen[:, None]).argmax(axis=1))
