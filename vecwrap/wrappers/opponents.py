@@ -106,9 +106,9 @@ class Opponents(VecEnvWrapper):
     ) -> None:
         super().__init__(env)
         if not env.possible_agents or env.core.books.agents != len(env.possible_agents):
-            raise PlanError(f"opponents: expected games of several agents with all of their rows, got {env!r}")
+            raise PlanError(f"expected games of several agents with all of their rows, got {env!r}")
         if not 0 <= current <= 1:
-            raise PlanError(f"opponents: current: expected a share from 0 to 1, got {current}")
+            raise PlanError(f"current: expected a share from 0 to 1, got {current}")
         self.sample, self.current, self.result = sample, current, result
         self.seat = seat if isinstance(seat, str) else tuple(seat)
         self._seats = _seats(self.seat, env.possible_agents)
@@ -117,15 +117,16 @@ class Opponents(VecEnvWrapper):
         self.pool.bind(env.single_observation_space, env.single_action_space, env.core.env_id)
         if not self.pool.members and current < 1:
             raise PlanError(
-                'opponents: pool: expected members to play against, got an empty pool; add one, such as pool.add("random"), '
+                'pool: expected members to play against, got an empty pool; add one, such as pool.add("random"), '
                 'or give pool=["random"]'
             )
-        num_seats = 1 if self._seats is None else len(self._seats)
+        seats = self._seats or [0]
+        num_seats = len(seats)
         moves = Moves(self.pool, env.single_action_space, deterministic=deterministic, where="opponents")
         self._learner = LearnerRows(
-            env, num_seats, moves, draw=self._draw, score=result or _score, record=self._record
+            env, seats, moves, draw=self._draw, score=result or _score, record=self._record
         )
-        self.possible_agents = env.possible_agents if self._seats is not None and num_seats > 1 else ()
+        self.possible_agents = env.possible_agents if num_seats > 1 else ()
         self._number_rows(self._learner, env.num_envs // len(env.possible_agents) * num_seats, together=num_seats)
         if not self.possible_agents:
             self.row_agents = np.full(self.num_envs, "")
@@ -185,10 +186,10 @@ def _seats(seat: str | tuple[str, ...], agents: tuple[str, ...]) -> list[int] | 
     for name in names:
         if name not in agents:
             near = did_you_mean(str(name), [*agents, RANDOM_SEAT])
-            raise PlanError(f'opponents: seat: expected "{RANDOM_SEAT}" or agents ({", ".join(agents)}), got {name!r}.{near}')
+            raise PlanError(f'seat: expected "{RANDOM_SEAT}" or agents ({", ".join(agents)}), got {name!r}.{near}')
     if not names or len(set(names)) != len(names) or len(names) == len(agents):
         raise PlanError(
-            f"opponents: seat: expected one agent or more, each once, and one that is left for opponents, got {names}"
+            f"seat: expected one agent or more, each once, and one that is left for opponents, got {names}"
         )
     return [agents.index(name) for name in agents if name in names]
 

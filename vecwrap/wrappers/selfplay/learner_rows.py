@@ -41,7 +41,7 @@ class LearnerRows:
 
     Args:
         inner: the games, with k rows each.
-        num_seats: s, how many of them the learner has.
+        seats: the learner's s seats, until others are drawn.
         moves: who moves the others.
         draw: draws opponent and seats when a game begins.
         score: says how a game ended for the learner.
@@ -51,14 +51,14 @@ class LearnerRows:
     def __init__(
         self,
         inner: VecEnv,
-        num_seats: int,
+        seats: Sequence[int],
         moves: Moves,
         *,
         draw: Draw,
         score: Score,
         record: Callable[[str, float, int], None],
     ) -> None:
-        core = inner.core
+        core, num_seats = inner.core, len(seats)
         self._inner = inner.rows
         self._numbering = inner.face.numbering
         self._slots = core.slots
@@ -72,7 +72,7 @@ class LearnerRows:
         self.endings = Endings(n, resets_are_asked_for=self._mode is Autoreset.DISABLED, agents=num_seats * (num_seats > 1))
         self._all_ids = np.arange(n)
         # what is known of the games
-        self.seats: IntArray = np.tile(np.arange(num_seats), (games, 1))
+        self.seats: IntArray = np.tile(np.array(seats), (games, 1))
         self.opponents = np.full(games, "", dtype=object)
         self._running = np.zeros(games, np.bool_)
         self._left = np.zeros(games, np.bool_)  # by the learner, and played to its end by the opponent
