@@ -134,9 +134,7 @@ class Reference:
         seen, found, left = copied(seen), [], False
         while env.agents:
             mine = [agent for agent in env.agents if agent == me and not left]
-            actions = {
-                agent: move(seen[agent], 0 if agent in mine else SHIFTS[name], n) for agent in env.agents
-            }
+            actions = {agent: move(seen[agent], 0 if agent in mine else SHIFTS[name], n) for agent in env.agents}
             after, rewards, terminations, truncations, _ = env.step(dict(actions))
             if mine:
                 ends = bool(terminations[me]), bool(truncations[me])
@@ -152,7 +150,12 @@ class Learner(vecwrap.VecEnvWrapper):
     def __init__(self, env):
         super().__init__(env)
         n = env.num_envs
-        self.seen, self.actions, self.transitions, self.ends = [None] * n, [0] * n, [[] for _ in range(n)], [[] for _ in range(n)]
+        self.seen, self.actions, self.transitions, self.ends = (
+            [None] * n,
+            [0] * n,
+            [[] for _ in range(n)],
+            [[] for _ in range(n)],
+        )
 
     def on_actions(self, actions, env_ids):
         for i, action in zip(env_ids.tolist(), actions.tolist(), strict=True):
@@ -168,7 +171,8 @@ class Learner(vecwrap.VecEnvWrapper):
                 paid, *flags = step.rewards[k].item(), bool(step.terminations[k]), bool(step.truncations[k])
                 self.transitions[i].append((self.seen[i], self.actions[i], paid, *flags, last))
             elif not first:
-                assert not step.live[k] and not step.rewards[k]
+                assert not step.live[k]
+                assert not step.rewards[k]
             if done and step.live[k]:
                 info = row_of(step.final_infos if first else step.infos, k)
                 self.ends[i].append((info["opponent"], info["seat"]))
@@ -339,7 +343,7 @@ def test_what_a_policy_remembers_is_of_its_row_and_its_game():
             del memory.seen[:]
             before = counts.copy()
             *_, terminations, _, _ = env.step(env.action_masks().argmax(axis=1))
-            moved = [c for c in memory.seen]
+            moved = list(memory.seen)
             # Each running game's opponent has moved once more; a new game in which it opens begins at 0.
             assert set(moved) <= {*before.tolist(), 0.0}
             counts = np.where(terminations, np.where(env.seats[:, 0] == 1, 1, 0), before + 1)
@@ -453,7 +457,7 @@ def test_a_lost_game_is_no_result():
     with Opponents(games, pool, current=1.0, seat="bob") as env:
         env.reset()
         env.step([0, 0])
-        observations, rewards, terminations, truncations, infos = env.step([4, 0])
+        _, rewards, _, truncations, infos = env.step([4, 0])
         assert truncations.tolist() == [True, False]
         assert rewards[0] == 0
         assert "result" not in infos["final_info"]
@@ -500,13 +504,11 @@ def test_a_team_is_several_rows(mode):
 )
 def test_bad_arguments_are_refused_when_it_is_built(arguments, said):
     with pytest.raises(PlanError, match=said):
-        vecwrap.build(
-            "pettingzoo:classic/tictactoe-v3", n=1, backend="dummy", wrappers=[{"opponents": arguments}]
-        )
+        vecwrap.build("pettingzoo:classic/tictactoe-v3", n=1, backend="dummy", wrappers=[{"opponents": arguments}])
 
 
 def test_environments_of_one_agent_are_refused():
-    with pytest.raises(PlanError, match="\"opponents\": expected games of several agents"):
+    with pytest.raises(PlanError, match='"opponents": expected games of several agents'):
         vecwrap.build("CartPole-v1", n=1, backend="dummy", wrappers=["opponents"])
 
 
@@ -522,10 +524,9 @@ def test_the_stream_of_a_game_does_not_depend_on_the_others():
 
     def play(n, start):
         with Opponents(build(tictactoe, "same_step", "dummy", n=n, start_index=start), ["random"]) as env:
-            seen = [env.reset(seed=5)]
-            for _ in range(25):
-                seen.append(env.step(env.action_masks().argmax(axis=1)))
-            return [[(batches.row(step[0], i), *(part[i] for part in step[1:4])) for step in seen[1:]] for i in range(n)]
+            env.reset(seed=5)
+            seen = [env.step(env.action_masks().argmax(axis=1)) for _ in range(25)]
+            return [[(batches.row(step[0], i), *(part[i] for part in step[1:4])) for step in seen] for i in range(n)]
 
     together = play(3, 0)
     for i in range(3):

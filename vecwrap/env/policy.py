@@ -14,9 +14,9 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 class PolicyCall:
     """Calls a policy with the keywords that it declares.
 
-    A policy is a callable ``policy(observations)`` of batched observations that returns actions, or actions and a dict of
-    extras; or a model with ``predict(observation, state, episode_start, deterministic)``, as in Stable-Baselines3, that
-    returns actions and its next state.
+    A policy is a callable ``policy(observations)`` of batched observations that returns actions, or actions and a dict
+    of extras; or a model with ``predict(observation, state, episode_start, deterministic)``, as in Stable-Baselines3,
+    that returns actions and its next state.
 
     Args:
         policy: the callable or model.

@@ -129,9 +129,7 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
     given = _with_paths(given, signature, paths, lambda name, path: _beside_its_file(wrapper, name, path))
     # From here on a path is fixed, whatever the working directory: the wrapper writes where the spec says.
     bound = _with_paths(given, signature, paths, lambda name, path: _absolute(path))
-    default_paths = {
-        name: _absolute(path) for name, path in given.writable.items() if name in paths and is_path(path)
-    }
+    default_paths = {name: _absolute(path) for name, path in given.writable.items() if name in paths and is_path(path)}
     complete = {**bound.complete, **default_paths}
     with placed(wrapper.where):
         words = declares.in_words(*given.args, **given.kwargs)

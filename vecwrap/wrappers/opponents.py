@@ -42,10 +42,11 @@ class Opponents(VecEnvWrapper):
     ``result`` (1.0, 0.0 or -1.0; absent if the game was lost with its sub-environment). In same-step mode those of the
     game that ended are in ``infos["final_info"]``. A monitor around this wrapper writes all three.
 
-    Policies are callables ``policy(observations, *, action_masks=..., rng=..., rngs=...)`` that declare the keywords that
-    they use, or models with ``predict(observation, state, episode_start, deterministic)``. ``action_masks`` is (m, k)
-    bool, ``rng`` a generator that is seeded from the games', ``rngs`` the generator of each row's game: what is drawn from
-    ``rngs`` does not depend on which rows are asked together. A state is kept for each row and starts anew with a game.
+    Policies are callables ``policy(observations, *, action_masks=..., rng=..., rngs=...)`` that declare the keywords
+    that they use, or models with ``predict(observation, state, episode_start, deterministic)``. ``action_masks`` is
+    (m, k) bool, ``rng`` a generator that is seeded from the games', ``rngs`` the generator of each row's game: what is
+    drawn from ``rngs`` does not depend on which rows are asked together. A state is kept for each row and begins with
+    each game.
 
     At an episode's end:
         The terminal observation is the learner's own view; the next game may have another opponent and seat.
@@ -53,12 +54,13 @@ class Opponents(VecEnvWrapper):
     Args:
         env: games of several agents, with the wrappers that all of them see through.
         pool: an ``OpponentPool``, its folder, or a list of scripted members, such as ``["random"]``.
-        sample: how opponents are drawn: ``latest``, ``uniform``, ``recent:SHARE``, ``pfsp``, ``pfsp:POWER``, ``pfsp:even``,
-            ``only:NAME``, or a rule.
+        sample: how opponents are drawn: ``latest``, ``uniform``, ``recent:SHARE``, ``pfsp``, ``pfsp:POWER``,
+            ``pfsp:even``, ``only:NAME``, or a rule.
         current: the share of games against ``pool.current``, the learner's own present policy; these are not rated.
         seat: the learner's: ``"random"``, an agent's name, or a list of names for a team, which is as many rows.
-        result: ``result(returns, seats)``, whose sign is the learner's result; ``returns``, (k,) float64, are the summed
-            rewards of all agents, ``seats`` the learner's. By default, the mean of its own minus the best other's.
+        result: ``result(returns, seats)``, whose sign is the learner's result; ``returns``, (k,) float64, are the
+            summed rewards of all agents, ``seats`` the learner's. By default, the mean of its own minus the best
+            other's.
         deterministic: passed to models with ``predict``.
 
     Attributes:
@@ -123,9 +125,7 @@ class Opponents(VecEnvWrapper):
         seats = self._seats or [0]
         num_seats = len(seats)
         moves = Moves(self.pool, env.single_action_space, deterministic=deterministic, where="opponents")
-        self._learner = LearnerRows(
-            env, seats, moves, draw=self._draw, score=result or _score, record=self._record
-        )
+        self._learner = LearnerRows(env, seats, moves, draw=self._draw, score=result or _score, record=self._record)
         self.possible_agents = env.possible_agents if num_seats > 1 else ()
         self._number_rows(self._learner, env.num_envs // len(env.possible_agents) * num_seats, together=num_seats)
         if not self.possible_agents:
@@ -143,7 +143,7 @@ class Opponents(VecEnvWrapper):
 
     def _draw(self, rng: np.random.Generator) -> tuple[str, Sequence[int]]:
         name = self.pool.draw(rng, self.sample, current=self.current)
-        seat = int(rng.integers(len(self.env.possible_agents)))  # drawn in any case, so that a fixed seat changes nothing else
+        seat = int(rng.integers(len(self.env.possible_agents)))  # always drawn: a fixed seat changes nothing else
         return name, [seat] if self._seats is None else self._seats
 
     def _record(self, opponent: str, result: float, seat: int) -> None:
@@ -169,7 +169,9 @@ class Opponents(VecEnvWrapper):
             try:
                 self.pool.save()
             except CheckpointError as error:
-                warnings.warn(f"opponents: pool: the results could not be written: {error}", RuntimeWarning, stacklevel=2)
+                warnings.warn(
+                    f"opponents: pool: the results could not be written: {error}", RuntimeWarning, stacklevel=2
+                )
 
 
 def _opened(pool: OpponentPool | str | Sequence[str]) -> OpponentPool:
@@ -188,9 +190,7 @@ def _seats(seat: str | tuple[str, ...], agents: tuple[str, ...]) -> list[int] | 
             near = did_you_mean(str(name), [*agents, RANDOM_SEAT])
             raise PlanError(f'seat: expected "{RANDOM_SEAT}" or agents ({", ".join(agents)}), got {name!r}.{near}')
     if not names or len(set(names)) != len(names) or len(names) == len(agents):
-        raise PlanError(
-            f"seat: expected one agent or more, each once, and one that is left for opponents, got {names}"
-        )
+        raise PlanError(f"seat: expected one agent or more, each once, and one that is left for opponents, got {names}")
     return [agents.index(name) for name in agents if name in names]
 
 

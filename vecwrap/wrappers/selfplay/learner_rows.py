@@ -69,7 +69,9 @@ class LearnerRows:
         self._num_rows = n = games * num_seats
         self._names = inner.possible_agents
         self._moves, self._draw, self._score, self._record = moves, draw, score, record
-        self.endings = Endings(n, resets_are_asked_for=self._mode is Autoreset.DISABLED, agents=num_seats * (num_seats > 1))
+        self.endings = Endings(
+            n, resets_are_asked_for=self._mode is Autoreset.DISABLED, agents=num_seats * (num_seats > 1)
+        )
         self._all_ids = np.arange(n)
         # what is known of the games
         self.seats: IntArray = np.tile(np.array(seats), (games, 1))
@@ -155,7 +157,9 @@ class LearnerRows:
     def _whole_games(self, env_ids: IntArray, what: str) -> list[int]:
         games = np.unique(env_ids // self._s)
         if len(games) * self._s != len(env_ids):
-            raise ArgumentError(f"{what}: expected all of the learner's seats of a game or none, got {env_ids.tolist()}")
+            raise ArgumentError(
+                f"{what}: expected all of the learner's seats of a game or none, got {env_ids.tolist()}"
+            )
         return [int(game) for game in games]
 
     def _begin(self, games: Sequence[int]) -> None:
@@ -299,12 +303,13 @@ class LearnerRows:
         batches.scatter(self._seen, step.rows, step.observations)
         self._to_move[step.rows], self._alive[step.rows] = step.to_move, step.alive
         self._note_masks(step)
-        begins = step.first.reshape(-1, k).all(axis=1)
+        begins: BoolArray = np.all(step.first.reshape(-1, k), axis=1)
         lost = step.lost.reshape(-1, k).any(axis=1)
-        over = self._running[games] & (begins | lost | ~step.alive.reshape(-1, k).any(axis=1))
+        gone = ~step.alive.reshape(-1, k).any(axis=1)
+        over = np.flatnonzero(self._running[games] & (begins | lost | gone))
         self._returns[games] += step.raw_rewards.reshape(-1, k)
         self._add_up(step, games, self._left[games])
-        for at in np.flatnonzero(over).tolist():
+        for at in over.tolist():
             self._end(int(games[at]), lost=bool(lost[at]))
         self._running[games[over]] = self._left[games[over]] = False
         for game in games[begins].tolist():

@@ -11,7 +11,8 @@ from gymnasium import spaces
 from vecwrap.env.policy import PolicyCall
 from vecwrap.errors import ArgumentError, VecwrapError, kind_of, text_of
 from vecwrap.rows.batch import Batch, leaves, row, tree_map
-from vecwrap.rows.gymnasium_form import ARRAY_SPACES, conform_actions
+from vecwrap.rows.columns import ARRAY_SPACES
+from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import BoolArray, IntArray
 from vecwrap.wrappers.selfplay.pool import OpponentPool
@@ -56,7 +57,12 @@ class Moves:
             self._states.pop(i, None)
 
     def ask(
-        self, name: str, rows: IntArray, observations: Batch, masks: BoolArray | None, rngs: Sequence[np.random.Generator]
+        self,
+        name: str,
+        rows: IntArray,
+        observations: Batch,
+        masks: BoolArray | None,
+        rngs: Sequence[np.random.Generator],
     ) -> Batch:
         """Return a member's moves in the form of the space.
 
@@ -135,7 +141,7 @@ class Moves:
             axis = _axis(array.ndim)
             if array.ndim <= axis or array.shape[axis] != len(rows):
                 raise ArgumentError(
-                    f"{who}: expected a state of {len(rows)} rows along axis {axis}, got an array of shape {array.shape}"
+                    f"{who}: expected a state of {len(rows)} rows along axis {axis}, got an array of {array.shape}"
                 )
         for k, i in enumerate(rows):
             self._states[i] = tree_map(lambda array, k=k: array.take(k, axis=_axis(array.ndim)).copy(), state)
@@ -168,10 +174,8 @@ def _places(space: spaces.Space[Any], actions: Batch) -> IntArray | None:
         firsts = np.array([0, *np.cumsum(space.nvec.ravel())[:-1]])
         inside = ((actions >= space.start) & (actions < space.start + space.nvec)).reshape(len(actions), -1)
         at = firsts + (actions - space.start).reshape(len(actions), -1)
-        return np.where(inside, at, -1)
+        return np.asarray(np.where(inside, at, -1))
     if isinstance(space, spaces.MultiBinary):
         flat = actions.reshape(len(actions), -1).astype(np.int64)
-        return 2 * np.arange(flat.shape[1]) + flat
+        return np.asarray(2 * np.arange(flat.shape[1]) + flat)
     return None
-
-

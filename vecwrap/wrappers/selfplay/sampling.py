@@ -37,9 +37,8 @@ def only(name: str) -> Rule:
 
     def rule(members: Sequence[str], win_rates: FloatArray) -> FloatArray:
         if name not in members:
-            raise ArgumentError(
-                f'sample: there is no member "{name}".{did_you_mean(name, members)} Members: {", ".join(members)[:1000]}'
-            )
+            near = did_you_mean(name, members)
+            raise ArgumentError(f'sample: there is no member "{name}".{near} Members: {", ".join(members)[:1000]}')
         return np.asarray([float(member == name) for member in members])
 
     return rule
