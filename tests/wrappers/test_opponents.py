@@ -174,7 +174,7 @@ class Learner(vecwrap.VecEnvWrapper):
                 assert not step.live[k]
                 assert not step.rewards[k]
             if done and step.live[k]:
-                info = row_of(step.final_infos if first else step.infos, k)
+                info = row_of(step.infos, k)
                 self.ends[i].append((info["opponent"], info["seat"]))
             self.seen[i] = seen
 
@@ -307,12 +307,13 @@ def test_an_opponent_never_changes_within_a_game():
         for _ in range(60):
             *_, terminations, _, infos = env.step(env.action_masks().argmax(axis=1))
             for i, done in enumerate(terminations):
+                assert infos["opponent"][i] == games[i]
                 if done:
-                    assert infos["final_info"]["opponent"][i] == games[i]
-                    games[i] = infos["opponent"][i]
+                    games[i] = env.opponents[i]
                     seen.add(games[i])
-                assert infos["opponent"][i] == games[i] == env.opponents[i]
-                assert infos["seat"][i] == env.seats[i, 0]
+                else:
+                    assert infos["seat"][i] == env.seats[i, 0]
+                assert env.opponents[i] == games[i]
         assert seen == set(SHIFTS)
 
 
@@ -408,8 +409,8 @@ def test_results_are_recorded_but_not_those_against_the_present_policy(tmp_path)
         env.reset(seed=1)
         for _ in range(60):
             infos = env.step(env.action_masks().argmax(axis=1))[4]
-            for i in np.flatnonzero(infos.get("_final_info", [])):
-                end = row_of(infos["final_info"], i)
+            for i in np.flatnonzero(infos.get("_result", [])):
+                end = row_of(infos, i)
                 key = end["opponent"], end["seat"], int(end["result"])
                 counted[key] = counted.get(key, 0) + 1
         env.eval()
@@ -460,7 +461,7 @@ def test_a_lost_game_is_no_result():
         _, rewards, _, truncations, infos = env.step([4, 0])
         assert truncations.tolist() == [True, False]
         assert rewards[0] == 0
-        assert "result" not in infos["final_info"]
+        assert "result" not in infos
         assert pool.results.rows() == []
         for _ in range(5):
             env.step([0, 0])

@@ -39,8 +39,9 @@ class Opponents(VecEnvWrapper):
     played to its end at once.
 
     ``infos`` has the columns ``opponent`` (text), ``seat`` (int64, the learner's first) and, where a game ended,
-    ``result`` (1.0, 0.0 or -1.0; absent if the game was lost with its sub-environment). In same-step mode those of the
-    game that ended are in ``infos["final_info"]``. A monitor around this wrapper writes all three.
+    ``result`` (1.0, 0.0 or -1.0; absent if the game was lost with its sub-environment). They are about the step: in
+    same-step mode, where the next game begins in the step that ended one, they are of the game that ended. A monitor
+    around this wrapper writes all three.
 
     Policies are callables ``policy(observations, *, action_masks=..., rng=..., rngs=...)`` that declare the keywords
     that they use, or models with ``predict(observation, state, episode_start, deterministic)``. ``action_masks`` is
@@ -74,7 +75,7 @@ class Opponents(VecEnvWrapper):
     Example:
         >>> import vecwrap
         >>> games = vecwrap.build("pettingzoo:classic/tictactoe-v3", n=2, backend="dummy")
-        >>> env = Opponents(games, ["random"], seat="player_1")
+        >>> env = Opponents(games, ["random"], seat="player_2")
         >>> observations, infos = env.reset(seed=1)
         >>> env.num_envs, infos["opponent"].tolist(), infos["seat"].tolist()
         (2, ['random', 'random'], [1, 1])

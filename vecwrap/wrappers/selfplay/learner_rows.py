@@ -18,7 +18,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, CheckpointError, SubEnvError, WaitTimeoutError, kind_of, text_of
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
-from vecwrap.rows.infos import columns, make_room, own_copy, row_of
+from vecwrap.rows.infos import columns, own_copy, row_of
 from vecwrap.rows.saved import fitting, fitting_list, put
 from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.wrappers.selfplay.moves import IllegalMoveError, Moves
@@ -303,10 +303,10 @@ class LearnerRows:
         batches.scatter(self._seen, step.rows, step.observations)
         self._to_move[step.rows], self._alive[step.rows] = step.to_move, step.alive
         self._note_masks(step)
-        begins: BoolArray = np.all(step.first.reshape(-1, k), axis=1)
-        lost = step.lost.reshape(-1, k).any(axis=1)
+        begins = np.asarray(step.first.reshape(-1, k).all(axis=1))
+        lost = np.asarray(step.lost.reshape(-1, k).any(axis=1))
         gone = ~step.alive.reshape(-1, k).any(axis=1)
-        over = np.flatnonzero(self._running[games] & (begins | lost | gone))
+        over: IntArray = np.flatnonzero(self._running[games] & (begins | lost | gone))
         self._returns[games] += step.raw_rewards.reshape(-1, k)
         self._add_up(step, games, self._left[games])
         for at in over.tolist():
@@ -402,7 +402,7 @@ class LearnerRows:
         row["first"][rows] |= step.first[at]
         row["raw_first"][rows] |= step.raw_first[at]
         row["live"][rows] |= opens
-        if step.infos:
+        if step.infos or self._infos:
             for place, i in zip(at.tolist(), rows.tolist(), strict=True):
                 if step.live[place]:
                     self._infos[i] = own_copy(row_of(step.infos, place))
@@ -444,20 +444,18 @@ class LearnerRows:
             env_ids=ids,
             rows=slice(None) if whole else ids,
             observations=batches.take(self._seen, inside),
-            infos=self._columns(ids, self._infos),
+            infos=columns([self._infos.get(i, {}) for i in ids.tolist()]) if self._infos else {},
             to_move=self._to_move[inside] & self._alive[inside],
             alive=self._alive[inside],
             **{name: row[name][ids] for name in (*_SUMS, *_FLAGS)},
         )
-        dones = step.dones
-        if (at_end := dones & ~step.first).any():
+        if (at_end := step.dones & ~step.first).any():
             step.observations = batches.where(at_end, batches.take(self._final_obs, ids), step.observations)
-        ended = dones & step.first
+        ended = step.dones & step.first
         if ended.any():
             step.final_obs = batches.where(ended, batches.take(self._final_obs, ids), step.observations)
-            finals = {i: self._final_infos.get(i, {}) for i in ids[ended].tolist()}
-            step.final_infos = self._with_opponents(columns([finals.get(i, {}) for i in ids.tolist()]), ids, ended)
-        step.infos = self._with_opponents(step.infos, ids, at_end)
+            ends = zip(ids.tolist(), ended.tolist(), strict=True)
+            step.final_infos = columns([self._final_infos.get(i, {}) if end else {} for i, end in ends])
         if self._frames or self._final_frames:
             of = [i // self._s for i in ids.tolist()]
             step.frames = tuple(self._frames.get(game) for game in of)
@@ -465,30 +463,23 @@ class LearnerRows:
                 step.final_frames = tuple(
                     self._final_frames.get(game) if end else None for game, end in zip(of, ended, strict=True)
                 )
+        self._add_infos(step)
         return step
 
-    def _columns(self, ids: IntArray, infos: dict[int, dict[str, Any]]) -> dict[str, Any]:
-        return columns([infos.get(i, {}) for i in ids.tolist()]) if infos else {}
-
-    def _with_opponents(self, infos: dict[str, Any], ids: IntArray, ended: BoolArray) -> dict[str, Any]:
-        """Add who was played, from which seat, and the result of games that have ended in this step."""
-        games = (ids // self._s).tolist()
-        over = [self._results.get(game) if end else None for game, end in zip(games, ended.tolist(), strict=True)]
-        opponents = [end[0] if end else self.opponents[game] for end, game in zip(over, games, strict=True)]
-        seats = [end[1] if end else int(self.seats[game, 0]) for end, game in zip(over, games, strict=True)]
-        everyone = np.ones(len(ids), np.bool_)
-        infos = {
-            **make_room(infos, *INFOS),
-            "opponent": np.array(opponents, dtype=object),
-            "_opponent": everyone,
-            "seat": np.array(seats, np.int64),
-            "_seat": everyone.copy(),
-        }
-        rated = np.array([end is not None and not np.isnan(end[2]) for end in over])
+    def _add_infos(self, step: StepResult) -> None:
+        """Add who was played in this step, from which seat, and the result of games that have ended in it."""
+        games = (step.env_ids // self._s).tolist()
+        ends = [self._results.get(game) if done else None for game, done in zip(games, step.dones, strict=True)]
+        opponents = [end[0] if end else self.opponents[game] for end, game in zip(ends, games, strict=True)]
+        seats = [end[1] if end else int(self.seats[game, 0]) for end, game in zip(ends, games, strict=True)]
+        everyone = np.ones(len(games), np.bool_)
+        step.add_info("opponent", np.array(opponents, dtype=object), everyone)
+        step.add_info("seat", np.array(seats, np.int64), everyone.copy())
+        rated = np.array([end is not None and not np.isnan(end[2]) for end in ends])
         if rated.any():
-            results = [end[2] if end and known else 0.0 for end, known in zip(over, rated, strict=True)]
-            infos |= {"result": np.array(results), "_result": rated}
-        return infos
+            step.add_info(
+                "result", np.array([end[2] if end and ok else 0.0 for end, ok in zip(ends, rated, strict=True)]), rated
+            )
 
     # -- saved states --------------------------------------------------------------------------------------------------
 
