@@ -1,18 +1,23 @@
 """The wrapper ``opponents``: what the learner sees is what a loop over the raw game gives, with the same opponents."""
 
 import zlib
+from functools import partial
 
 import numpy as np
 import pytest
 
 import vecwrap
 from tests.agents import Party, Turns, copied
+from tests.backs import DummyBackend, ShmemBackend
 from vecwrap import OpponentPool
 from vecwrap.errors import PlanError, SubEnvError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import leaves
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.infos import row_of
+from vecwrap.sources.parts import PartFactory
+from vecwrap.testing import Subject
+from vecwrap.testing import wrappers as kit
 from vecwrap.wrappers.opponents import Opponents
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
@@ -245,10 +250,10 @@ def test_batches_of_rows_come_as_they_are_ready():
         env.send(np.array([move(seen, 0, 9) for seen in learner.seen]))
         while min(map(len, learner.ends)) < 4:
             ids = env.recv()[4]["env_id"]
-            assert len(ids) == 2
+            assert len(ids) == 1  # of the two rows of a game
             env.send(np.array([move(learner.seen[i], 0, 9) for i in ids]), ids)
-        env.recv()
-        env.recv()
+        for _ in range(3):
+            env.recv()
         check(tictactoe, env, 4)
 
 
@@ -532,3 +537,32 @@ def test_the_stream_of_a_game_does_not_depend_on_the_others():
     together = play(3, 0)
     for i in range(3):
         assert_same(together[i], play(1, i)[0])
+
+
+def games(make_backend, k):
+    """A constructor of backends of games of ``k``, for the laws of wrappers."""
+
+    def make(factories, batch_size=None, **options):
+        parts = [PartFactory(factory, row, k, of_game=True) for factory in factories for row in range(k)]
+        return make_backend(parts, batch_size=None if batch_size is None else batch_size * k, **options)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        kit.right_in_every_mode,
+        kit.alone_as_together,
+        kit.in_any_order_of_arrival,
+        kit.arrays_are_never_written_to,
+        kit.results_are_yours_to_keep,
+        kit.observations_lie_in_the_space,
+        kit.goes_on_after_a_load,
+    ],
+    ids=lambda law: law.__name__,
+)
+@pytest.mark.parametrize("backend", [DummyBackend, partial(ShmemBackend, workers=2)], ids=["dummy", "shmem"])
+def test_it_keeps_the_laws_of_wrappers(law, backend):
+    wrap = partial(Opponents, pool=["random"])
+    law(Subject(wrap, Turns, steps=40, backend=games(backend, 4), ignore=("opponent", "seat")))

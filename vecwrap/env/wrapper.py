@@ -254,7 +254,9 @@ class VecEnvWrapper(Declares, VecEnv):
         self.num_envs = num_envs
         self._set_observation_space(self.single_observation_space)
         self._set_action_space(self.single_action_space)
-        pending = Pending(np.arange(num_envs), seed=inner.seed, start_index=inner.start_index, together=together)
+        batch_size = inner.batch_size and max(1, inner.batch_size * num_envs // inner.num_envs)
+        shared: dict[str, Any] = {"start_index": inner.start_index, "together": together, "batch_size": batch_size}
+        pending = Pending(np.arange(num_envs), seed=inner.seed, **shared)
         self.core.numberings.append((pending, rows))
         pending.of_chain = self.core.pending.of_chain
         pending.of_chain.append(pending)
