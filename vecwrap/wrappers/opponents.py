@@ -12,11 +12,11 @@ import numpy as np
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import CheckpointError, PlanError, did_you_mean
-from vecwrap.rows.step_result import FloatArray, IntArray
+from vecwrap.rows.step_result import IntArray
 from vecwrap.wrappers.selfplay.learner_rows import INFOS, LearnerRows
 from vecwrap.wrappers.selfplay.moves import Moves
 from vecwrap.wrappers.selfplay.pool import OpponentPool
-from vecwrap.wrappers.selfplay.results import CURRENT
+from vecwrap.wrappers.selfplay.results import CURRENT, score_of
 from vecwrap.wrappers.selfplay.sampling import rule_of
 
 RANDOM_SEAT = "random"
@@ -107,6 +107,7 @@ class Opponents(VecEnvWrapper):
         result: Callable[..., float] | None = None,
         deterministic: bool = False,
     ) -> None:
+        self.pool = _opened(pool)
         super().__init__(env)
         if not env.possible_agents or env.core.books.agents != len(env.possible_agents):
             raise PlanError(f"expected games of several agents with all of their rows, got {env!r}")
@@ -115,7 +116,6 @@ class Opponents(VecEnvWrapper):
         self.sample, self.current, self.result = sample, current, result
         self.seat = seat if isinstance(seat, str) else tuple(seat)
         self._seats = _seats(self.seat, env.possible_agents)
-        self.pool = _opened(pool)
         rule_of(sample, "opponents")
         self.pool.bind(env.single_observation_space, env.single_action_space, env.core.env_id)
         if not self.pool.members and current < 1:
@@ -126,7 +126,7 @@ class Opponents(VecEnvWrapper):
         seats = self._seats or [0]
         num_seats = len(seats)
         moves = Moves(self.pool, env.single_action_space, deterministic=deterministic, where="opponents")
-        self._learner = LearnerRows(env, seats, moves, draw=self._draw, score=result or _score, record=self._record)
+        self._learner = LearnerRows(env, seats, moves, draw=self._draw, score=result or score_of, record=self._record)
         self.possible_agents = env.possible_agents if num_seats > 1 else ()
         self._number_rows(self._learner, env.num_envs // len(env.possible_agents) * num_seats, together=num_seats)
         if not self.possible_agents:
@@ -193,9 +193,3 @@ def _seats(seat: str | tuple[str, ...], agents: tuple[str, ...]) -> list[int] | 
     if not names or len(set(names)) != len(names) or len(names) == len(agents):
         raise PlanError(f"seat: expected one agent or more, each once, and one that is left for opponents, got {names}")
     return [agents.index(name) for name in agents if name in names]
-
-
-def _score(returns: FloatArray, seats: Sequence[int]) -> float:
-    """The mean of the learner's summed rewards minus the best of the others'."""
-    others = np.delete(returns, list(seats))
-    return float(returns[list(seats)].mean() - others.max())

@@ -26,7 +26,7 @@ from vecwrap.wrappers.selfplay.moves import IllegalMoveError, Moves
 MEMBER = "action_mask"
 INFOS = ("opponent", "seat", "result")
 MOST_IN_VAIN = 100  # games in a row in which the learner was never to move
-_STREAM = 0x0110  # of a game's own numbers, beside those that the environment draws from its seed
+STREAM = 0x0110  # of a game's own numbers, beside those that the environment draws from its seed
 _SUMS = ("rewards", "raw_rewards")
 _FLAGS = ("terminations", "truncations", "first", "acted", "live", "lost", "raw_dones", "raw_first")
 
@@ -380,7 +380,7 @@ class LearnerRows:
             self._fail([game], ArgumentError(f"seat: {names} was never to move in {MOST_IN_VAIN} games in a row"))
             return
         self._returns[game] = 0.0
-        self._rngs[game] = np.random.default_rng([self._seeds[game], int(self._episodes[game]), _STREAM])
+        self._rngs[game] = np.random.default_rng([self._seeds[game], int(self._episodes[game]), STREAM])
         self._episodes[game] += 1
         rows = self._rows_of([game]).tolist()
         self._moves.begin(rows)

@@ -68,6 +68,11 @@ class RandomPolicy:
         return conform_actions(space, drawn, rows)
 
 
+def first_legal(observations: Any, *, action_masks: Any) -> IntArray:
+    """Take the first legal of n actions, which begins every game alike."""
+    return np.asarray(np.argmax(action_masks, axis=1))
+
+
 def _checked(masks: Any, rows: int, actions: int) -> BoolArray:
     checked: BoolArray = np.ones((rows, actions), np.bool_) if masks is None else np.asarray(masks, np.bool_)
     if checked.shape != (rows, actions):
