@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from vecwrap.tools.clip import Clip as Clip
     from vecwrap.tools.evaluate import Evaluation as Evaluation
     from vecwrap.tools.evaluate import evaluate as evaluate
+    from vecwrap.tools.tournament import Tournament as Tournament
+    from vecwrap.tools.tournament import tournament as tournament
     from vecwrap.wrappers.selfplay.pool import OpponentPool as OpponentPool
 
 __version__ = "0.1.0"
@@ -53,6 +55,8 @@ _PUBLIC = {
     "from_sb3": "vecwrap.adapters.sb3",
     "to_tianshou": "vecwrap.adapters.tianshou",
     "evaluate": "vecwrap.tools.evaluate",
+    "tournament": "vecwrap.tools.tournament",
+    "Tournament": "vecwrap.tools.tournament",
     "Evaluation": "vecwrap.tools.evaluate",
     "check": "vecwrap.pipeline.check",
     "Finding": "vecwrap.pipeline.check",

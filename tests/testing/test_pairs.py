@@ -39,6 +39,8 @@ NUMBERED = (
 
 def pairs(make, factories, **options):
     """As many rows as factories, over twice as many sub-environments."""
+    if options.get("batch_size"):
+        options["batch_size"] *= 2
     return Pairs(make([factory for factory in factories for _ in range(2)], **options))
 
 

@@ -24,10 +24,9 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
     """tianshou's interface around an environment in disabled mode; see ``to_tianshou``, which makes it."""
 
     def __init__(self, env: VecEnv) -> None:  # without the base class's, which makes sub-environments
-        core = env.core
         self.vecwrap_env = env
         self.env_num = env.num_envs
-        self.wait_num = min(core.batch_size or env.num_envs, env.num_envs)
+        self.wait_num = env.face.pending.batch_size or env.num_envs
         self.timeout = None
         self.is_async = self.wait_num < env.num_envs
         self.is_closed = False

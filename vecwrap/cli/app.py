@@ -474,6 +474,52 @@ def compare(
     raise typer.Exit(compare_runs(runs, last=last, out=out or (), as_json=as_json, console=_console()))
 
 
+@_command()
+def tournament(
+    pipeline: Pipeline,
+    pool: Annotated[Path, typer.Option(help="The folder of an OpponentPool.", metavar="DIR")],
+    games: Annotated[int, _count_option(help="How many for each pair and seat.")] = 20,
+    seed: Annotated[int, typer.Option(help="Of the first game of each pair and seat.")] = 0,
+    players: Annotated[
+        str | None, typer.Option(help="Which members, comma-separated. Default: all.", metavar="NAMES")
+    ] = None,
+    anchor: Annotated[str | None, typer.Option(help="Whose rating is 0. Default: random, if it plays.")] = None,
+    record: Annotated[
+        str | None, typer.Option(help="Film the first games of a pair: NAME,NAME.", metavar="NAMES")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A folder for tables (CSV), pictures (PNG) and videos.")
+    ] = None,
+    number: Number = None,
+    backend: BackendName = None,
+    settings: Settings = None,
+    no_imports: NoImports = False,
+    as_json: Json = False,
+) -> None:
+    """Have all opponents of a pool play each other, in every seat, and print their ratings."""
+    from vecwrap.cli.measure import play_tournament
+    from vecwrap.cli.pipelines import read_pipeline
+
+    spec = read_pipeline(pipeline, settings or (), {"n": number, "backend": backend}, imports=not no_imports)
+    names = {"players": players, "record": record}
+    raise typer.Exit(
+        play_tournament(
+            spec,
+            pool,
+            games=games,
+            seed=seed,
+            anchor=anchor,
+            out=out,
+            imports=not no_imports,
+            as_json=as_json,
+            console=_console(),
+            **{
+                key: None if text is None else [name.strip() for name in text.split(",")] for key, text in names.items()
+            },
+        )
+    )
+
+
 def _console() -> Terminal:
     """The terminal: plain and never wrapped if the output is piped."""
     console = Terminal()

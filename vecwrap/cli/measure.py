@@ -28,7 +28,9 @@ from vecwrap.tools.player import Player
 from vecwrap.tools.report import describe_machine, figure, machine_line, markdown, result_table, to_data
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
 from vecwrap.tools.timing import Part, Stopwatch
+from vecwrap.tools.tournament import Tournament, tournament
 from vecwrap.tools.tune import Recommendation, Search, Tuned
+from vecwrap.wrappers.selfplay.pool import OpponentPool
 
 DEFAULT_SECONDS = 5.0
 WARM_UP = 32  # vector steps that are not counted, while caches fill and spin times adapt
@@ -56,6 +58,75 @@ class _Timed:
     def of(self, part: Part) -> float:
         """Microseconds of a part in a vector step."""
         return part.nanoseconds / 1e3 / self.steps
+
+
+def play_tournament(
+    spec: PipelineSpec,
+    folder: Path,
+    *,
+    games: int,
+    seed: int,
+    players: list[str] | None,
+    anchor: str | None,
+    record: list[str] | None,
+    out: Path | None,
+    imports: bool,
+    as_json: bool,
+    console: Console,
+) -> int:
+    """Have the opponents of a pool play each other, print their ratings, and return the exit status."""
+    if record is not None and len(record) != 2:
+        raise SpecError(f"--record: expected two names, separated by a comma, got {', '.join(record)}")
+    if not folder.is_dir():
+        raise SpecError(f'--pool: expected the folder of a pool, got "{folder}", which is not there')
+    played = tournament(
+        spec,
+        OpponentPool(folder, imports=imports),
+        games=games,
+        seed=seed,
+        players=players,
+        anchor=anchor,
+        record=None if record is None else (record[0], record[1]),
+        videos=out or Path("videos"),
+        progress=not as_json,
+    )
+    ratings = played.ratings
+    if as_json:
+        each = zip(ratings.players, ratings.points, ratings.errors, ratings.games, strict=True)
+        print_json(
+            {
+                "anchor": ratings.anchor,
+                "ratings": {
+                    name: {"rating": round(float(points), 1), "error": round(float(error), 1), "games": int(number)}
+                    for name, points, error, number in each
+                },
+                "results": [row._asdict() for row in played.results.rows()],
+            },
+            console,
+        )
+    else:
+        console.print(_ladder(played))
+    if out is not None:
+        for path in played.save(out):
+            if not as_json:
+                console.print(f"wrote {path}", style="dim", highlight=False)
+    return 0
+
+
+def _ladder(played: Tournament) -> Table:
+    """The ratings, the strongest first, with wins, draws and losses."""
+    ratings, totals = played.ratings, {name: [0, 0, 0] for name in played.ladder}
+    for row in played.results.rows():
+        for name, counts in ((row.player, row[3:]), (row.opponent, row[:2:-1])):
+            totals[name] = [total + count for total, count in zip(totals[name], counts, strict=True)]
+    table = Table(title=f"Elo points above {ratings.anchor}, with standard errors")
+    for column in ("player", "rating", "error", "games", "won", "drawn", "lost"):
+        table.add_column(column, justify="left" if column == "player" else "right")
+    for name in played.ladder:
+        i = ratings.players.index(name)
+        figures = (f"{ratings.points[i]:+.0f}", f"{ratings.errors[i]:.0f}", str(ratings.games[i]))
+        table.add_row(Text(name), *figures, *map(str, totals[name]))
+    return table
 
 
 def time_pipeline(

@@ -174,6 +174,8 @@ class Books:
         """Return the same: each row has a sub-environment of its own."""
         return env_ids
 
+    pictured = sources
+
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:

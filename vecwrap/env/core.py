@@ -78,7 +78,8 @@ class Core:
         self.runner = runner
         self.books = runner.books = Books(num_envs, autoreset, runner, recovery=recovery, agents=agents, **settings)
         self.calls = Calls(self.books, runner)
-        self.pending = Pending(self.books.all_ids, seed=seed, start_index=start_index, together=agents or 1)
+        shared: dict[str, Any] = {"together": agents or 1, "batch_size": batch_size}
+        self.pending = Pending(self.books.all_ids, seed=seed, start_index=start_index, **shared)
         self.numberings: list[tuple[Pending, NumberedRows]] = [(self.pending, self.books)]  # and those of wrappers
         self.on_schedule = False  # whether seedless resets get what schedules say
         self.is_open = True

@@ -50,12 +50,22 @@ class Pending:
         seed: of ``build``; used by the first reset if it is given none.
         start_index: added to the index of each sub-environment in seeds.
         together: so many consecutive rows have one seed: the agents of a game.
+        batch_size: how many rows ``recv`` waits for; None: for all that are pending.
         of_chain: those of all numberings in the chain, of which one at most has a call.
     """
 
-    def __init__(self, all_ids: IntArray, *, seed: int | None = None, start_index: int = 0, together: int = 1) -> None:
+    def __init__(
+        self,
+        all_ids: IntArray,
+        *,
+        seed: int | None = None,
+        start_index: int = 0,
+        together: int = 1,
+        batch_size: int | None = None,
+    ) -> None:
         self.num_envs = len(all_ids)
         self.together = together
+        self.batch_size = batch_size
         self.all_ids = all_ids
         self.call: str | None = None
         self.through: tuple[StepResult, FiveTuple] | None = None
@@ -334,15 +344,15 @@ class Face:
         """
         rows, numbering, books, pending = self.rows, self.numbering, self.books, self.pending
         self.refuse_closed(name)
-        most = books.batch_size or pending.num_envs
+        most = pending.batch_size or pending.num_envs
         if least is not None and least not in range(1, most + 1):
             raise ArgumentError(f"{name}: min: expected 1 to {most}, the rows that one recv returns, got {least!r}")
         if pending.call != kind:
             raise NoAsyncCallError(f"Calling `{name}` without any prior call to `{_PRIOR[kind]}`.", kind)
         if pending.through is None:
             count = len(numbering.out)
-            if kind == "send" and books.batch_size is not None:
-                count = min(count, books.batch_size)
+            if kind == "send" and pending.batch_size is not None:
+                count = min(count, pending.batch_size)
             with books.interrupts:
                 try:
                     try:

@@ -84,5 +84,9 @@ class NumberedRows(Rows, Protocol):
         raise NotImplementedError
 
     def sources(self, env_ids: IntArray) -> IntArray:
-        """Return the backend's rows that stand for these: whose methods are called, whose frames are taken."""
+        """Return the backend's rows that stand for these: whose methods are called."""
+        raise NotImplementedError
+
+    def pictured(self, env_ids: IntArray) -> IntArray:
+        """Return the backend's rows whose frames are these rows'."""
         raise NotImplementedError

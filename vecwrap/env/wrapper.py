@@ -218,7 +218,7 @@ class VecEnvWrapper(Declares, VecEnv):
             opening: sub-environments whose frames are needed only for the first observation of an episode.
         """
         rows, pending = self.face.numbering, self.face.pending
-        always, at_first = rows.sources(pending.indices(env_ids)), rows.sources(pending.indices(opening))
+        always, at_first = rows.pictured(pending.indices(env_ids)), rows.pictured(pending.indices(opening))
         self.core.request_frames(self, always, at_first)
 
     def normalizers(self) -> tuple[Any, ...]:
@@ -245,13 +245,18 @@ class VecEnvWrapper(Declares, VecEnv):
     def refuse_wrapper_state(self, state: dict[str, Any]) -> None:
         """Raise CheckpointError if this wrapper cannot use a state; called on all wrappers before any is loaded."""
 
-    def _number_rows(self, rows: NumberedRows, num_envs: int) -> None:
-        """Have rows of an own numbering, in place of those that it wraps; at the end of ``__init__``."""
+    def _number_rows(self, rows: NumberedRows, num_envs: int, together: int = 1) -> None:
+        """Have rows of an own numbering, in place of those that it wraps; at the end of ``__init__``.
+
+        ``together``: so many consecutive rows have one seed.
+        """
         inner = self.env.face.pending
         self.num_envs = num_envs
         self._set_observation_space(self.single_observation_space)
         self._set_action_space(self.single_action_space)
-        pending = Pending(np.arange(num_envs), seed=inner.seed, start_index=inner.start_index)
+        batch_size = inner.batch_size and max(1, inner.batch_size * num_envs // inner.num_envs)
+        shared: dict[str, Any] = {"start_index": inner.start_index, "together": together, "batch_size": batch_size}
+        pending = Pending(np.arange(num_envs), seed=inner.seed, **shared)
         self.core.numberings.append((pending, rows))
         pending.of_chain = self.core.pending.of_chain
         pending.of_chain.append(pending)

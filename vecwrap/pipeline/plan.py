@@ -34,7 +34,7 @@ from vecwrap.pipeline.explain import Explanation, Line, Row, Shares, outer_stage
 from vecwrap.pipeline.games import refuse_in_pipeline, why_not_around_games
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import shown
+from vecwrap.pipeline.values import is_path, shown
 from vecwrap.pipeline.wrappers import (
     PlannedWrapper,
     placed,
@@ -408,7 +408,7 @@ def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
         paths = {
             key: str(folder / str(i))
             for key in declared_by(wrapper.target).path_parameters
-            if wrapper.spec.kwargs.get(key) is not None
+            if is_path(wrapper.spec.kwargs.get(key))
         }
         wrappers.append(dataclasses.replace(wrapper.spec, kwargs={**wrapper.spec.kwargs, **paths}))
     return spec.override(wrappers=wrappers, eval=None)  # eval may name a preset whose wrappers these are

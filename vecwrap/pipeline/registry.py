@@ -151,6 +151,7 @@ wrappers = NameTable(
         "normalize": "vecwrap.wrappers.normalize:Normalize",
         "normalize_obs": "vecwrap.wrappers.normalize_obs:NormalizeObs",
         "normalize_reward": "vecwrap.wrappers.normalize_reward:NormalizeReward",
+        "opponents": "vecwrap.wrappers.opponents:Opponents",
         "record_trajectories": "vecwrap.wrappers.record_trajectories:RecordTrajectories",
         "rescale_action": "vecwrap.wrappers.rescale_action:RescaleAction",
         "resize": "vecwrap.wrappers.resize:Resize",

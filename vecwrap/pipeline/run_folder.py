@@ -26,7 +26,7 @@ from vecwrap.pipeline.files import read_text
 from vecwrap.pipeline.places import Place, fail_where
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports
-from vecwrap.pipeline.values import Settings
+from vecwrap.pipeline.values import Settings, is_path
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.sources.declares import declared_by
 
@@ -101,7 +101,7 @@ def _paths_within(wrappers: Sequence[WrapperSpec], folder: Path, to: Path) -> tu
     for wrapper in wrappers:
         kwargs = dict(wrapper.kwargs)
         for key in declared_by(registry.wrappers.find(wrapper.target, wrapper.where)).path_parameters & kwargs.keys():
-            if kwargs[key] is not None and (path := Path(os.path.realpath(kwargs[key]))).is_relative_to(root):
+            if is_path(kwargs[key]) and (path := Path(os.path.realpath(kwargs[key]))).is_relative_to(root):
                 kwargs[key] = str(to / path.relative_to(root))
         changed.append(dataclasses.replace(wrapper, kwargs=Settings(kwargs)))
     return tuple(changed)

@@ -180,6 +180,11 @@ def is_scalar(value: Any) -> bool:
     return value is None or type(value) in (bool, float, str)
 
 
+def is_path(value: Any) -> bool:
+    """Whether the value of a parameter for paths is one; some take other things too."""
+    return isinstance(value, (str, os.PathLike))
+
+
 def as_data(value: Any) -> Any:
     """Return a value's form in a file: a path's text, an enum member's value, a set's sorted list; else itself."""
     if isinstance(value, os.PathLike):

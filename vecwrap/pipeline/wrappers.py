@@ -17,7 +17,7 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of, for_each
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.signatures import Bound, Signature, section
-from vecwrap.pipeline.values import Settings, as_data, shown
+from vecwrap.pipeline.values import Settings, as_data, is_path, shown
 from vecwrap.pipeline.words import WrapperSpec, read_wrappers
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.factories import WrapSubEnv, refusal
@@ -47,7 +47,7 @@ class PlannedWrapper:
     @property
     def has_path(self) -> bool:
         """Whether it is given a path."""
-        return any(self.spec.kwargs.get(name) is not None for name in declared_by(self.target).path_parameters)
+        return any(is_path(self.spec.kwargs.get(name)) for name in declared_by(self.target).path_parameters)
 
     @property
     def around_sub_env(self) -> WrapSubEnv:
@@ -128,9 +128,7 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
     given = _changed(given, signature, paths, lambda name, path: _beside_its_file(wrapper, name, path))
     # From here on a path is fixed, whatever the working directory: the wrapper writes where the spec says.
     bound = _changed(given, signature, paths, lambda name, path: _absolute(path))
-    default_paths = {
-        name: _absolute(path) for name, path in given.writable.items() if name in paths and path is not None
-    }
+    default_paths = {name: _absolute(path) for name, path in given.writable.items() if name in paths and is_path(path)}
     complete = {**bound.complete, **default_paths}
     with placed(wrapper.where):
         words = declares.in_words(*given.args, **given.kwargs)
@@ -199,11 +197,11 @@ def _imported(value: Any, where: str) -> Any:
 def _beside_its_file(wrapper: WrapperSpec, name: str, path: Any) -> Any:
     """Resolve a path written in a file relative to that file."""
     directory = wrapper.source.at(wrapper.name, name).directory
-    return path if directory is None else _like(path, directory / Path(path).expanduser())
+    return path if directory is None or not is_path(path) else _like(path, directory / Path(path).expanduser())
 
 
 def _absolute(path: Any) -> Any:
-    return _like(path, Path(path).expanduser().absolute())
+    return _like(path, Path(path).expanduser().absolute()) if is_path(path) else path
 
 
 def _like(written: Any, path: Path) -> Any:

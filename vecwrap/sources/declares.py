@@ -17,6 +17,7 @@ class Declares:
         path_parameters: parameters that are paths: relative to the pipeline's file, passed as absolute paths, not
             hashed, left out by ``explain`` (so each needs a default).
         not_hashed: parameters that do not change the stream.
+        episode_infos: columns of ``infos`` that it adds, which monitors around it write for each episode.
         takes_frames: whether it has frames rendered, so that the packages that an id needs for drawing must be there.
 
     >>> import gymnasium
@@ -40,6 +41,7 @@ class Declares:
 
     path_parameters: ClassVar[frozenset[str]] = frozenset()
     not_hashed: ClassVar[frozenset[str]] = frozenset()
+    episode_infos: ClassVar[tuple[str, ...]] = ()
     takes_frames: ClassVar[bool] = False
 
     @classmethod

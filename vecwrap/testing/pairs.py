@@ -106,6 +106,8 @@ class PairRows:
         """Return the first row of each pair."""
         return env_ids * 2
 
+    pictured = sources
+
     # -- down ----------------------------------------------------------------------------------------------------------
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:

@@ -118,7 +118,7 @@ def evaluate(
     episodes = _whole(episodes)
     quota = Quota(env, episodes)
     player = Player(quota.monitor, policy, deterministic=deterministic)
-    with _unchanged(env, seed), _bar(episodes, progress) as show:
+    with _unchanged(env, seed), progress_bar("evaluate", episodes, progress) as show:
         observations, _ = player.reset(seed=seed)
         while True:
             observations, _, terminations, truncations, _ = player.step(player.act(observations))
@@ -220,15 +220,15 @@ def _unchanged(env: VecEnv, seed: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _bar(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
-    """Show how many episodes of ``total`` are done, on a terminal only."""
+def progress_bar(title: str, total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
+    """Show how many of ``total`` are done, on a terminal only."""
     if not (wanted and sys.stderr.isatty() and is_installed("rich")):
         yield lambda number: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = TextColumn("evaluate"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn()
+    columns = TextColumn(title), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda number: bar.update(task, completed=number)

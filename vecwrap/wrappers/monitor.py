@@ -23,6 +23,7 @@ from vecwrap.interrupts import at_exit
 from vecwrap.rows.infos import columns, row_of
 from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
+from vecwrap.sources.declares import declared_by
 from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
 from vecwrap.wrappers.recording.sinks import Ended, Episode, Setting, Sink, only_files, open_sink, read_log
 
@@ -152,7 +153,8 @@ class Monitor(VecEnvWrapper):
         super().__init__(env)
         self.dir = None if dir is None else Path(dir).absolute()
         refuse_one_text("monitor: info_keys", info_keys)
-        self.info_keys = tuple(info_keys)
+        of_wrappers = [key for wrapper in reversed(env.chain[:-1]) for key in declared_by(type(wrapper)).episode_infos]
+        self.info_keys = tuple(dict.fromkeys((*of_wrappers, *info_keys)))
         self.per_env = per_env
         self.rewards = rewards
         self.resume = resume

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from vecwrap.errors import ArgumentError
 from vecwrap.rows.saved import fitting
+from vecwrap.rows.step_result import FloatArray
 
 LEARNER = "learner"
 """The player that is being trained, whose strength changes."""
@@ -107,6 +110,16 @@ class Results:
     def state(self) -> list[list[Any]]:
         """Return the table as plain lists."""
         return [list(row) for row in self.rows()]
+
+
+def score_of(returns: FloatArray, seats: Sequence[int]) -> float:
+    """Return the mean of a player's summed rewards minus the best of the others'.
+
+    >>> score_of(np.array([1.0, -1.0]), [0])
+    2.0
+    """
+    others = np.delete(returns, list(seats))
+    return float(returns[list(seats)].mean() - others.max())
 
 
 class WinRates:

@@ -19,7 +19,7 @@ Rule: TypeAlias = Callable[[Sequence[str], FloatArray], Any]
 estimated mean results against them, (m,) float64, strictly between 0 and 1.
 """
 
-NAMES = ("latest", "uniform", "recent:SHARE", "pfsp", "pfsp:POWER", "pfsp:even")
+NAMES = ("latest", "uniform", "recent:SHARE", "pfsp", "pfsp:POWER", "pfsp:even", "only:NAME")
 
 
 def latest(members: Sequence[str], win_rates: FloatArray) -> FloatArray:
@@ -30,6 +30,18 @@ def latest(members: Sequence[str], win_rates: FloatArray) -> FloatArray:
 def uniform(members: Sequence[str], win_rates: FloatArray) -> FloatArray:
     """Take each member equally often (fictitious self-play, Heinrich et al. 2015)."""
     return np.ones(len(members))
+
+
+def only(name: str) -> Rule:
+    """Take one member alone."""
+
+    def rule(members: Sequence[str], win_rates: FloatArray) -> FloatArray:
+        if name not in members:
+            near = did_you_mean(name, members)
+            raise ArgumentError(f'sample: there is no member "{name}".{near} Members: {", ".join(members)[:1000]}')
+        return np.asarray([float(member == name) for member in members])
+
+    return rule
 
 
 def recent(share: float) -> Rule:
@@ -66,6 +78,8 @@ def rule_of(sample: str | Rule, where: str = "pool", *, imports: bool = True) ->
     """
     if callable(sample):
         return sample
+    if sample.startswith("only:"):
+        return only(sample.removeprefix("only:"))
     name, _, argument = sample.partition(":")
     if not argument and name in ("latest", "uniform", "pfsp"):
         return {"latest": latest, "uniform": uniform, "pfsp": pfsp(2.0)}[name]

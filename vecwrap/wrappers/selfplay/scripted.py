@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
 
 from vecwrap.env.action_masks import choices_of, draw_legal
 from vecwrap.errors import ArgumentError
 from vecwrap.rows.batch import leaves
-from vecwrap.rows.step_result import BoolArray
+from vecwrap.rows.gymnasium_form import conform_actions
+from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
 
 RANDOM = "random"
 
@@ -22,7 +23,8 @@ class RandomPolicy:
     A row without a legal action, which is not to move, gets the first one.
 
     >>> policy = RandomPolicy(spaces.Discrete(3))
-    >>> policy(np.zeros((2, 4)), action_masks=np.array([[0, 1, 0], [0, 0, 1]]), rng=np.random.default_rng(1))
+    >>> rngs = [np.random.default_rng(1), np.random.default_rng(2)]
+    >>> policy(np.zeros((2, 4)), action_masks=np.array([[0, 1, 0], [0, 0, 1]]), rngs=rngs)
     array([1, 2])
 
     Args:
@@ -32,19 +34,45 @@ class RandomPolicy:
     def __init__(self, action_space: spaces.Space[Any]) -> None:
         self.action_space = action_space
 
-    def __call__(self, observations: Any, *, action_masks: Any = None, rng: np.random.Generator) -> Any:
-        """Return actions for m rows of observations, whose masks are (m, k) bool or int8."""
+    def __call__(
+        self,
+        observations: Any,
+        *,
+        action_masks: Any = None,
+        rng: np.random.Generator | None = None,
+        rngs: Sequence[np.random.Generator] | None = None,
+    ) -> Any:
+        """Return actions for m rows of observations, whose masks are (m, k) bool or int8; from one generator or m."""
         space, rows = self.action_space, len(leaves(observations)[0][1])
+        drawer: Any = rng if rngs is None else _Each(rngs)
         if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-            return draw_legal(space, _checked(action_masks, rows, sum(choices_of(space))), rng)
+            return draw_legal(space, _checked(action_masks, rows, sum(choices_of(space))), drawer)
         if action_masks is not None:
             raise ArgumentError(
                 f"{RANDOM}: expected no action masks for {space}, got some; masks are for Discrete, MultiDiscrete and "
                 "MultiBinary"
             )
-        batched = batch_space(space, rows)
-        batched.seed(int(rng.integers(2**31)))
-        return batched.sample()
+        drawn = []
+        for number in drawer.random(rows).tolist():
+            space.seed(int(number * 2**31))
+            drawn.append(space.sample())
+        return conform_actions(space, drawn, rows)
+
+
+class _Each:
+    """Generators of rows in place of one for all."""
+
+    def __init__(self, rngs: Sequence[np.random.Generator]) -> None:
+        self._rngs = rngs
+
+    def random(self, count: int) -> FloatArray:
+        """A number from [0, 1) for each row, from its own generator."""
+        return np.array([rng.random() for rng in self._rngs])
+
+
+def first_legal(observations: Any, *, action_masks: Any) -> IntArray:
+    """Take the first legal of n actions, which begins every game alike."""
+    return np.asarray(np.argmax(action_masks, axis=1))
 
 
 def _checked(masks: Any, rows: int, actions: int) -> BoolArray:

@@ -1,0 +1,73 @@
+"""How a policy is called, wherever one plays: in evaluations, as an opponent, in rollouts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gymnasium import spaces
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class PolicyCall:
+    """Calls a policy with the keywords that it declares.
+
+    A policy is a callable ``policy(observations)`` of batched observations that returns actions, or actions and a dict
+    of extras; or a model with ``predict(observation, state, episode_start, deterministic)``, as in Stable-Baselines3,
+    that returns actions and its next state.
+
+    Args:
+        policy: the callable or model.
+        keywords: what it may declare besides, such as ``"action_masks"``.
+        where: what errors call it.
+        deterministic: passed to models.
+
+    Attributes:
+        given: those of ``keywords`` that it declares.
+        has_state: whether it is called as a model.
+    """
+
+    def __init__(self, policy: Any, keywords: frozenset[str], where: str, *, deterministic: bool) -> None:
+        predict = getattr(policy, "predict", None)
+        self._function: Callable[..., Any] = predict if callable(predict) else policy
+        if not callable(self._function):
+            raise TypeError(
+                f"{where}: expected a callable from batched observations to actions, or a model with predict, got "
+                f"{type(policy).__name__}"
+            )
+        declared = _declared(self._function)
+        self.given = declared & keywords
+        self.has_state = callable(predict) or {"state", "episode_start"} <= declared
+        self._deterministic = deterministic
+
+    def __call__(
+        self, observations: Any, keywords: Mapping[str, Any], state: Any, episode_start: Any, action_space: Any
+    ) -> tuple[Any, Any]:
+        """Return actions, and the next state; None if it has no state.
+
+        Args:
+            observations: m rows.
+            keywords: values of at least those in ``given``.
+            state: what the last call returned, or None.
+            episode_start: (m,) bool, whose observation opens an episode.
+            action_space: of one row; tells a pair of actions from actions and extras.
+        """
+        given = {name: keywords[name] for name in self.given}
+        if self.has_state:
+            given |= {"state": state, "episode_start": episode_start, "deterministic": self._deterministic}
+            actions, state = self._function(observations, **given)
+            return actions, state
+        result = self._function(observations, **given)
+        has_extras = type(result) is tuple and len(result) == 2 and isinstance(result[1], (dict, type(None)))
+        return (result[0] if has_extras and not isinstance(action_space, spaces.Tuple) else result), None
+
+
+def _declared(function: Callable[..., Any]) -> frozenset[str]:
+    """The names of the parameters that can be given by name."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of some functions in C
+        return frozenset()
+    return frozenset(parameter.name for parameter in parameters if parameter.kind in _BY_NAME)

@@ -1,0 +1,197 @@
+"""One row a game for the learner: the other seats are moved by opponents from a pool."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import CheckpointError, PlanError, did_you_mean
+from vecwrap.rows.step_result import IntArray
+from vecwrap.wrappers.selfplay.learner_rows import INFOS, LearnerRows
+from vecwrap.wrappers.selfplay.moves import Moves
+from vecwrap.wrappers.selfplay.pool import OpponentPool
+from vecwrap.wrappers.selfplay.results import CURRENT, score_of
+from vecwrap.wrappers.selfplay.sampling import rule_of
+
+RANDOM_SEAT = "random"
+
+
+class Opponents(VecEnvWrapper):
+    """Play games of several agents from one seat; the other seats are moved by opponents from a pool.
+
+    The learner sees an ordinary vector environment with one row a game. In games in turns, opponents move until the
+    learner is to move again, in as many steps of the games as that takes, and only in games in which it is not the
+    learner's turn; in simultaneous games, all actions are joined into one step. Rows with the same opponent are one
+    call of its policy. A transition of the learner goes from its own turn to its next one: rewards in between are
+    added up, and the episode ends in it even if another's move ended the game. If another agent opens the next game,
+    its first observation is the one after that move.
+
+    When a game begins, its opponent and the learner's seat are drawn from the game's own numbers, which depend on its
+    seed and on how many games it has played since; so they are the same on every backend and for any number of
+    workers. One opponent plays all other seats of a game, and never changes within it. A game that ends before the
+    learner's first move is followed by the next one at once and has no result; one that the learner has left is
+    played to its end at once.
+
+    ``infos`` has the columns ``opponent`` (text), ``seat`` (int64, the learner's first) and, where a game ended,
+    ``result`` (1.0, 0.0 or -1.0; absent if the game was lost with its sub-environment). They are about the step: in
+    same-step mode, where the next game begins in the step that ended one, they are of the game that ended. A monitor
+    around this wrapper writes all three.
+
+    Policies are callables ``policy(observations, *, action_masks=..., rng=..., rngs=...)`` that declare the keywords
+    that they use, or models with ``predict(observation, state, episode_start, deterministic)``. ``action_masks`` is
+    (m, k) bool, ``rng`` a generator that is seeded from the games', ``rngs`` the generator of each row's game: what is
+    drawn from ``rngs`` does not depend on which rows are asked together. A state is kept for each row and begins with
+    each game.
+
+    At an episode's end:
+        The terminal observation is the learner's own view; the next game may have another opponent and seat.
+
+    Args:
+        env: games of several agents, with the wrappers that all of them see through.
+        pool: an ``OpponentPool``, its folder, or a list of scripted members, such as ``["random"]``.
+        sample: how opponents are drawn: ``latest``, ``uniform``, ``recent:SHARE``, ``pfsp``, ``pfsp:POWER``,
+            ``pfsp:even``, ``only:NAME``, or a rule.
+        current: the share of games against ``pool.current``, the learner's own present policy; these are not rated.
+            Until that is set, members are drawn.
+        seat: the learner's: ``"random"``, an agent's name, or a list of names for a team, which is as many rows.
+        result: ``result(returns, seats)``, whose sign is the learner's result; ``returns``, (k,) float64, are the
+            summed rewards of all agents, ``seats`` the learner's. By default, the mean of its own minus the best
+            other's.
+        deterministic: passed to models with ``predict``.
+
+    Attributes:
+        pool: the ``OpponentPool``; results of games are recorded in it while ``training`` is True.
+
+    Raises:
+        PlanError: these are no games, an unknown seat, or nobody is left to move.
+        CheckpointError: a pool of another game.
+        SubEnvError: from steps and resets: an opponent's policy raised, or moved illegally; only its games have failed.
+
+    Example:
+        >>> import vecwrap
+        >>> games = vecwrap.build("pettingzoo:classic/tictactoe-v3", n=2, backend="dummy")
+        >>> env = Opponents(games, ["random"], seat="player_2")
+        >>> observations, infos = env.reset(seed=1)
+        >>> env.num_envs, infos["opponent"].tolist(), infos["seat"].tolist()
+        (2, ['random', 'random'], [1, 1])
+        >>> int(observations["observation"][0].sum())  # the other player has opened
+        1
+        >>> env.close()
+    """
+
+    path_parameters: ClassVar[frozenset[str]] = frozenset({"pool"})
+    episode_infos: ClassVar[tuple[str, ...]] = INFOS
+
+    @classmethod
+    def in_words(cls, pool: Any = None, *, seat: Any = RANDOM_SEAT, sample: Any = "uniform", **others: Any) -> str:
+        """Say who moves which seat."""
+        seats = [seat] if isinstance(seat, str) else list(seat)
+        learner = "a seat drawn for each game" if seats == [RANDOM_SEAT] else f"the seat of {', '.join(seats)}"
+        share = others.get("current", 0.0)
+        also = f", and the learner's own policy in {share:.0%} of the games" if share else ""
+        return f"The learner has {learner}; opponents from the pool ({sample}{also}) move the others."
+
+    def __init__(
+        self,
+        env: VecEnv,
+        pool: OpponentPool | str | Sequence[str] = ("random",),
+        *,
+        sample: Callable[..., Any] | str = "uniform",
+        current: float = 0.0,
+        seat: str | Sequence[str] = RANDOM_SEAT,
+        result: Callable[..., float] | None = None,
+        deterministic: bool = False,
+    ) -> None:
+        self.pool = _opened(pool)
+        super().__init__(env)
+        if not env.possible_agents or env.core.books.agents != len(env.possible_agents):
+            raise PlanError(f"expected games of several agents with all of their rows, got {env!r}")
+        if not 0 <= current <= 1:
+            raise PlanError(f"current: expected a share from 0 to 1, got {current}")
+        self.sample, self.current, self.result = sample, current, result
+        self.seat = seat if isinstance(seat, str) else tuple(seat)
+        self._seats = _seats(self.seat, env.possible_agents)
+        rule_of(sample, "opponents")
+        self.pool.bind(env.single_observation_space, env.single_action_space, env.core.env_id)
+        if not self.pool.members and current < 1:
+            raise PlanError(
+                'pool: expected members to play against, got an empty pool; add one, such as pool.add("random"), '
+                'or give pool=["random"]'
+            )
+        seats = self._seats or [0]
+        num_seats = len(seats)
+        moves = Moves(self.pool, env.single_action_space, deterministic=deterministic, where="opponents")
+        self._learner = LearnerRows(env, seats, moves, draw=self._draw, score=result or score_of, record=self._record)
+        self.possible_agents = env.possible_agents if num_seats > 1 else ()
+        self._number_rows(self._learner, env.num_envs // len(env.possible_agents) * num_seats, together=num_seats)
+        if not self.possible_agents:
+            self.row_agents = np.full(self.num_envs, "")
+
+    @property
+    def opponents(self) -> tuple[str, ...]:
+        """The opponent of each game."""
+        return tuple(self._learner.opponents)
+
+    @property
+    def seats(self) -> IntArray:
+        """(games, s) int64. The learner's seats in each game, numbers of ``possible_agents`` inside."""
+        return self._learner.seats.copy()
+
+    def _draw(self, rng: np.random.Generator) -> tuple[str, Sequence[int]]:
+        known = self.pool.current is not None or not self.pool.members
+        name = self.pool.draw(rng, self.sample, current=self.current if known else 0.0)
+        seat = int(rng.integers(len(self.env.possible_agents)))  # always drawn: a fixed seat changes nothing else
+        return name, [seat] if self._seats is None else self._seats
+
+    def _record(self, opponent: str, result: float, seat: int) -> None:
+        if self.training:
+            self.pool.record(opponent, result, seat=seat)
+
+    def wrapper_state(self) -> dict[str, Any]:
+        """Return who plays whom, what was drawn, paid and shown, and who is in the pool."""
+        return self._learner.state()
+
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
+        """Restore what ``wrapper_state`` returned."""
+        self._learner.load(state)
+
+    def describe(self) -> str:
+        """Say who is in the pool."""
+        members = self.pool.members
+        return f"{len(members)} opponents: {', '.join(members[-5:])}" if members else f"{CURRENT} alone"
+
+    def on_close(self) -> None:
+        """Write the results into the pool's folder."""
+        if self.pool.dir is not None and self.pool.dir.exists():
+            try:
+                self.pool.save()
+            except CheckpointError as error:
+                warnings.warn(
+                    f"opponents: pool: the results could not be written: {error}", RuntimeWarning, stacklevel=2
+                )
+
+
+def _opened(pool: OpponentPool | str | Sequence[str]) -> OpponentPool:
+    if isinstance(pool, OpponentPool):
+        return pool
+    return OpponentPool(pool) if isinstance(pool, (str, os.PathLike)) else OpponentPool(None, scripted=pool)
+
+
+def _seats(seat: str | tuple[str, ...], agents: tuple[str, ...]) -> list[int] | None:
+    """The numbers of the learner's seats; None if they are drawn."""
+    if seat == RANDOM_SEAT:
+        return None
+    names = [seat] if isinstance(seat, str) else list(seat)
+    for name in names:
+        if name not in agents:
+            near = did_you_mean(str(name), [*agents, RANDOM_SEAT])
+            raise PlanError(f'seat: expected "{RANDOM_SEAT}" or agents ({", ".join(agents)}), got {name!r}.{near}')
+    if not names or len(set(names)) != len(names) or len(names) == len(agents):
+        raise PlanError(f"seat: expected one agent or more, each once, and one that is left for opponents, got {names}")
+    return [agents.index(name) for name in agents if name in names]

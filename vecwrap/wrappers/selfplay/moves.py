@@ -1,0 +1,181 @@
+"""The moves of opponents: one call of each distinct policy for all of its rows, and what their calls remember."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.env.policy import PolicyCall
+from vecwrap.errors import ArgumentError, VecwrapError, kind_of, text_of
+from vecwrap.rows.batch import Batch, leaves, row, tree_map
+from vecwrap.rows.columns import ARRAY_SPACES
+from vecwrap.rows.gymnasium_form import conform_actions
+from vecwrap.rows.saved import fitting
+from vecwrap.rows.step_result import BoolArray, IntArray
+from vecwrap.wrappers.selfplay.pool import OpponentPool
+
+KEYWORDS = frozenset({"action_masks", "rng", "rngs"})
+
+
+class IllegalMoveError(ArgumentError):
+    """Some of a policy's moves cannot be played.
+
+    Args:
+        message: what the first of them is.
+        rows: positions of all of them among the rows that the policy was asked for.
+    """
+
+    def __init__(self, message: str, rows: IntArray) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
+class Moves:
+    """Asks the policies of a pool for moves.
+
+    Args:
+        pool: whose members play.
+        action_space: of one row.
+        deterministic: passed to models with ``predict``.
+        where: what errors call the wrapper.
+    """
+
+    def __init__(self, pool: OpponentPool, action_space: spaces.Space[Any], *, deterministic: bool, where: str) -> None:
+        self.pool = pool
+        self._space = action_space
+        self._deterministic = deterministic
+        self._where = where
+        self._calls: dict[str, tuple[Any, PolicyCall]] = {}  # by name, each with its policy
+        self._states: dict[int, Any] = {}  # what a policy with a state remembers, by row
+
+    def begin(self, rows: Sequence[int]) -> None:
+        """Forget what was remembered of these rows: another game begins."""
+        for i in rows:
+            self._states.pop(i, None)
+
+    def ask(
+        self,
+        name: str,
+        rows: IntArray,
+        observations: Batch,
+        masks: BoolArray | None,
+        rngs: Sequence[np.random.Generator],
+    ) -> Batch:
+        """Return a member's moves in the form of the space.
+
+        Args:
+            name: the member.
+            rows: (m,) int64. Which rows it plays, ascending.
+            observations: m rows.
+            masks: (m, k) bool, or None.
+            rngs: the generator of each row's game.
+
+        Raises:
+            IllegalMoveError: some moves are not legal; the others may be played.
+            ArgumentError: the policy raised, or returned something else than m moves.
+        """
+        call = self._call(name)
+        keywords: dict[str, Any] = {"action_masks": masks, "rngs": rngs}
+        if "rng" in call.given:
+            keywords["rng"] = np.random.default_rng([int(rng.integers(2**32)) for rng in rngs])
+        starts = np.array([i not in self._states for i in rows.tolist()])
+        state = self._joined(rows.tolist()) if call.has_state else None
+        shapes = ", ".join(str(array.shape) for _, array in leaves(observations))
+        who = f'{self._where}: opponent "{name}", given observations of shape {shapes}'
+        try:
+            actions, state = call(observations, keywords, state, starts, self._space)
+        except Exception as error:
+            said = text_of(error)[:500]
+            raise ArgumentError(f"{who}, raised {kind_of(error)}: {said}") from error
+        try:
+            actions = conform_actions(self._space, actions, len(rows), "its actions")
+        except VecwrapError as error:
+            raise ArgumentError(f"{who}: {error}") from error
+        if call.has_state:
+            self._keep(rows.tolist(), state, who)
+        self._refuse_illegal(actions, masks, who)
+        return actions
+
+    def _call(self, name: str) -> PolicyCall:
+        policy = self.pool.policy(name)
+        known = self._calls.get(name)
+        if known is None or known[0] is not policy:
+            call = PolicyCall(policy, KEYWORDS, f"{self._where}: {name}", deterministic=self._deterministic)
+            self._calls[name] = known = policy, call
+        return known[1]
+
+    def _refuse_illegal(self, actions: Batch, masks: BoolArray | None, who: str) -> None:
+        count = len(leaves(actions)[0][1])
+        if masks is not None and (places := _places(self._space, actions)) is not None:
+            legal = np.take_along_axis(masks, np.where(places < 0, 0, places) % masks.shape[1], axis=1)
+            bad = ~(legal & (places >= 0) & (places < masks.shape[1])).all(axis=1)
+        elif isinstance(self._space, ARRAY_SPACES):
+            bad = np.array([not self._space.contains(row(actions, i)) for i in range(count)])
+        else:
+            bad = np.zeros(count, np.bool_)
+        if bad.any():
+            first = int(np.flatnonzero(bad)[0])
+            legal_ones = "" if masks is None else f"; legal are {np.flatnonzero(masks[first]).tolist()[:30]}"
+            expected = f"expected a legal move of {self._space}{legal_ones}"
+            raise IllegalMoveError(f"{who}: {expected}, got {row(actions, first)!r}", np.flatnonzero(bad))
+
+    # -- what policies remember ----------------------------------------------------------------------------------------
+
+    def _joined(self, rows: Sequence[int]) -> Any:
+        """The states of these rows as one, zeros for those whose game begins; None if all of them begin."""
+        known = next((self._states[i] for i in rows if i in self._states), None)
+        if known is None:
+            return None
+        nothing = tree_map(np.zeros_like, known)
+        each = [self._states.get(i, nothing) for i in rows]
+        return tree_map(lambda *parts: np.stack(parts, axis=_axis(parts[0].ndim + 1)), each[0], *each[1:])
+
+    def _keep(self, rows: Sequence[int], state: Any, who: str) -> None:
+        if state is None:
+            return
+        state = tree_map(np.asarray, state)
+        for _, array in leaves(state):
+            axis = _axis(array.ndim)
+            if array.ndim <= axis or array.shape[axis] != len(rows):
+                raise ArgumentError(
+                    f"{who}: expected a state of {len(rows)} rows along axis {axis}, got an array of {array.shape}"
+                )
+        for k, i in enumerate(rows):
+            self._states[i] = tree_map(lambda array, k=k: array.take(k, axis=_axis(array.ndim)).copy(), state)
+
+    def state(self) -> dict[str, Any]:
+        """Return what policies remember, and who is in the pool."""
+        rows = sorted(self._states)
+        remembered = [tree_map(np.copy, self._states[i]) for i in rows]
+        return {"rows": rows, "remembered": remembered, "pool": self.pool.state_dict()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Load what ``state`` returned."""
+        rows = [fitting(i, 0, "rows") for i in fitting(state["rows"], [], "rows")]
+        remembered = fitting(state["remembered"], [], "remembered")
+        self.pool.load_state_dict(fitting(state["pool"], {}, "pool"))
+        self._states = {i: tree_map(np.copy, one) for i, one in zip(rows, remembered, strict=True)}
+        self._calls = {}
+
+
+def _axis(ndim: int) -> int:
+    """Where the rows of a state are: first, but second of three, as in PyTorch's recurrent layers."""
+    return 1 if ndim == 3 else 0
+
+
+def _places(space: spaces.Space[Any], actions: Batch) -> IntArray | None:
+    """(m, d) int64. Where each action is in its mask, for each of its dimensions; None if the space has no masks."""
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(actions - space.start, np.int64)[:, None]
+    if isinstance(space, spaces.MultiDiscrete):
+        firsts = np.array([0, *np.cumsum(space.nvec.ravel())[:-1]])
+        inside = ((actions >= space.start) & (actions < space.start + space.nvec)).reshape(len(actions), -1)
+        at = firsts + (actions - space.start).reshape(len(actions), -1)
+        return np.asarray(np.where(inside, at, -1))
+    if isinstance(space, spaces.MultiBinary):
+        flat = actions.reshape(len(actions), -1).astype(np.int64)
+        return np.asarray(2 * np.arange(flat.shape[1]) + flat)
+    return None
