@@ -596,3 +596,43 @@ def zero_padding(plan: Plan) -> Iterator[Fault]:
                 f"each episode's first stacks are padded with zeros, which are values like any other in {what}.",
                 "Use padding=first.",
             )
+
+
+@rule("warning")
+def learner_sees_otherwise(plan: Plan) -> Iterator[Fault]:
+    """Observations that are changed outside of ``opponents``.
+
+    The opponents from a pool's folder see what is inside, so a snapshot of a learner that sees something else cannot
+    play: it was trained on other shapes, or on other values.
+
+    Wrong: ``pettingzoo:classic/tictactoe-v3 | opponents:runs/pool | extract_obs:observation``
+    Right: ``pettingzoo:classic/tictactoe-v3 | extract_obs:observation | opponents:runs/pool``
+    """
+    for spot in spots(plan, "opponents"):
+        for outer in spot.outside():
+            if spot.wrapper.has_path and not _same_observations(outer):
+                yield Fault(
+                    outer.wrapper, f"the opponents of {spot.label} see observations without it.", "Put it inside."
+                )
+
+
+def _same_observations(spot: Spot) -> bool:
+    if spot.name in (*STACKS, *OBSERVATION_NORMALIZERS):
+        return False
+    return spot.before is None or spot.after is None or spot.before.observation_space == spot.after.observation_space
+
+
+@rule("warning")
+def statistics_of_all_seats(plan: Plan) -> Iterator[Fault]:
+    """Running statistics inside of ``opponents``.
+
+    They are shared by all seats and go on changing, so what a snapshot sees is no longer what it was trained on: it
+    is not the same player later. ``scale_obs`` is fixed. Rewards that are normalised per seat are no longer a game's.
+
+    Wrong: ``pettingzoo:classic/rps-v2 | normalize_reward | opponents:runs/pool``
+    Right: ``pettingzoo:classic/rps-v2 | opponents:runs/pool | normalize_reward``
+    """
+    for spot in spots(plan, "opponents"):
+        for inner in spot.inside(*OBSERVATION_NORMALIZERS, *REWARD_NORMALIZERS):
+            fix = "Put it outside." if "reward" in inner.name else "Use scale_obs, or training: false."
+            yield Fault(inner.wrapper, f"its statistics are of all seats of {spot.label}, and go on changing.", fix)

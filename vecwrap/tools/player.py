@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from vecwrap.env.action_masks import PLACES, draw_legal
+from vecwrap.env.policy import PolicyCall
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError
@@ -24,6 +22,9 @@ def look_on(wrapper: VecEnvWrapper) -> None:
     Its own masked resets show it again, however the playing ends.
     """
     wrapper.face.shown = wrapper.env.face.shown
+
+
+_KEYWORDS = frozenset({METHOD, "infos", "rng", "rngs"})
 
 
 class RandomPolicy:
@@ -45,7 +46,8 @@ class Player(VecEnvWrapper):
 
     A policy is a callable of batched observations, or has ``predict`` as in Stable-Baselines3. If it declares a keyword
     ``action_masks``, it gets the masks of the actions, (n, k) bool, and an environment without any is an error; if it
-    declares ``infos``, it gets the infos that came with the observations.
+    declares ``infos``, it gets the infos that came with the observations; ``rng`` is a generator that always begins
+    alike, ``rngs`` one for each row.
     """
 
     def __init__(
@@ -53,18 +55,12 @@ class Player(VecEnvWrapper):
     ) -> None:
         super().__init__(env)
         look_on(self)
-        predict = getattr(policy, "predict", None)
-        self._policy: Callable[..., Any] = predict if callable(predict) else policy
-        if not callable(self._policy):
-            raise TypeError(
-                f"{where}: expected a callable from batched observations to actions, or a model with predict, got "
-                f"{type(policy).__name__}"
-            )
-        declared = _declared(self._policy)
-        self._is_model = callable(predict) or {"state", "episode_start"} <= declared
-        self.given = declared & {METHOD, "infos"}
+        self._policy = policy
+        self._call = PolicyCall(policy, _KEYWORDS, where, deterministic=deterministic)
+        self.given = self._call.given & {METHOD, "infos"}
         self._where = where
-        self._deterministic = deterministic
+        self._rng = np.random.default_rng(0)
+        self._rngs = [np.random.default_rng([0, i]) for i in range(env.num_envs)] if "rngs" in self._call.given else []
         self._masks = env.face.action_masks
         self._state: Any = None
         self._first = np.ones(env.num_envs, np.bool_)  # whose last observation opens an episode
@@ -87,15 +83,7 @@ class Player(VecEnvWrapper):
 
     def act(self, observations: Any) -> Any:
         """Return the policy's actions for the observations just received."""
-        keywords: dict[str, Any] = {}
-        if self._is_model:
-            keywords = {
-                "state": self._state,
-                "episode_start": self._first.copy(),
-                "deterministic": self._deterministic,
-            }
-        if "infos" in self.given:
-            keywords["infos"] = self._infos
+        keywords: dict[str, Any] = {"infos": self._infos, "rng": self._rng, "rngs": self._rngs}
         if METHOD in self.given:
             masks = self._masks.find(observations, self._infos, np.flatnonzero(~self._idle))
             if masks is None and not isinstance(self._policy, RandomPolicy):
@@ -104,19 +92,6 @@ class Player(VecEnvWrapper):
                     f"illegal actions; expected {PLACES}. If all actions are legal, pass a callable without {METHOD}"
                 )
             keywords[METHOD] = masks
-        result = self._policy(observations, **keywords)
-        if self._is_model:
-            actions, self._state = result
-            return actions
-        has_extras = type(result) is tuple and len(result) == 2 and isinstance(result[1], (dict, type(None)))
-        return result[0] if has_extras and not isinstance(self.single_action_space, spaces.Tuple) else result
-
-
-def _declared(function: Callable[..., Any]) -> set[str]:
-    """The names of the parameters that can be given by name."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of some functions in C
-        return set()
-    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {parameter.name for parameter in parameters if parameter.kind in by_name}
+        space, first = self.single_action_space, self._first.copy()
+        actions, self._state = self._call(observations, keywords, self._state, first, space)
+        return actions
