@@ -169,13 +169,16 @@ class LearnerRows:
             self._early[name][rows] = 0.0
         for name in _FLAGS:
             self._row[name][rows] = False
-        for i in rows.tolist():
-            self._infos.pop(i, None)
-            self._final_infos.pop(i, None)
-        for game in games:
-            self._results.pop(game, None)
-            self._frames.pop(game, None)
-            self._final_frames.pop(game, None)
+        for kept, keys in (
+            (self._infos, rows.tolist()),
+            (self._final_infos, rows.tolist()),
+            (self._results, games),
+            (self._frames, games),
+            (self._final_frames, games),
+        ):
+            if kept:
+                for key in keys:
+                    kept.pop(key, None)
         self._out = self._out.union(rows.tolist())
 
     def _guarded(self, games: Sequence[int], send: Callable[[], None]) -> None:
@@ -192,15 +195,15 @@ class LearnerRows:
 
     def _play(self, games: Sequence[int]) -> None:
         """Step these games, whose opponents move if it is their turn."""
-        moving = [game for game in games if self._running[game] and game not in self._failed]
-        rows = self._rows_of(moving)
+        at = np.asarray(games, np.int64)
+        rows = self._rows_of(at[self._running[at]])
         others = np.ones((self._num_games, self._k), np.bool_)
         np.put_along_axis(others, self.seats, self._left[:, None], axis=1)
         rows = rows[self._to_move[rows] & others.ravel()[rows]]
         names = self.opponents[rows // self._k]
         for name in sorted(set(names.tolist())):
             self._ask(name, rows[names == name])
-        go = np.array([game for game in games if game not in self._failed], dtype=np.int64)
+        go = at if not self._failed else np.array([game for game in games if game not in self._failed], np.int64)
         if len(go):
             inside = self._rows_of(go)
             self._inner.send(batches.take(self._actions, inside), inside)
@@ -315,7 +318,7 @@ class LearnerRows:
         for game in games[begins].tolist():
             self._open(game)
         self._show(step, games, begins)
-        self._sort(games.tolist())
+        self._sort(games)
 
     def _note_masks(self, step: StepResult) -> None:
         if MEMBER in step.infos:
@@ -410,30 +413,24 @@ class LearnerRows:
             for place, i in zip(at.tolist(), rows.tolist(), strict=True):
                 self._frames[i // self._s] = step.frames[place]
 
-    def _sort(self, games: Sequence[int]) -> None:
+    def _sort(self, games: IntArray) -> None:
         """See what each game waits for: its opponents, a reset, or the learner."""
-        for game in games:
-            if game in self._failed:
-                continue
-            rows = self._own_rows([game])
-            inside = self.sources(rows)
-            if self._running[game]:
-                if not self._left[game] and (self._to_move[inside] & self._alive[inside]).any():
-                    self._ready.append(game)
-                else:
-                    self._left[game] |= self._has_left(rows)
-                    self._due.append(game)
-            elif self._has_left(rows):
-                self._ready.append(game)
-            elif self._mode is Autoreset.NEXT_STEP:
-                self._due.append(game)  # this step begins the next game
-            else:
-                self._anew.append(game)
-
-    def _has_left(self, rows: IntArray) -> bool:
-        """Whether the learner has left its game: in none of these rows, but not before its first move in it."""
-        dones = self._row["terminations"][rows] | self._row["truncations"][rows]
-        return bool((dones & ~self._row["first"][rows]).any() and not self._alive[self.sources(rows)].any())
+        if self._failed:
+            games = games[[game not in self._failed for game in games.tolist()]]
+        rows, row, shape = self._own_rows(games), self._row, (len(games), self._s)
+        inside = self.sources(rows)
+        acts = (self._to_move[inside] & self._alive[inside]).reshape(shape).any(axis=1)
+        ended = (row["terminations"][rows] | row["truncations"][rows]) & ~row["first"][rows]
+        left = ended.reshape(shape).any(axis=1) & ~self._alive[inside].reshape(shape).any(axis=1)
+        running = self._running[games]
+        ready = np.where(running, acts & ~self._left[games], left)
+        self._left[games] |= running & ~ready & left
+        self._ready += games[ready].tolist()
+        over = ~(running | ready)  # before the learner's first move
+        step_begins = self._mode is Autoreset.NEXT_STEP
+        self._due += games[(running & ~ready) | (over & step_begins)].tolist()
+        if not step_begins:
+            self._anew += games[over].tolist()
 
     def _result(self, games: Sequence[int]) -> StepResult:
         """The rows of these games."""
@@ -468,18 +465,19 @@ class LearnerRows:
 
     def _add_infos(self, step: StepResult) -> None:
         """Add who was played in this step, from which seat, and the result of games that have ended in it."""
-        games = (step.env_ids // self._s).tolist()
-        ends = [self._results.get(game) if done else None for game, done in zip(games, step.dones, strict=True)]
-        opponents = [end[0] if end else self.opponents[game] for end, game in zip(ends, games, strict=True)]
-        seats = [end[1] if end else int(self.seats[game, 0]) for end, game in zip(ends, games, strict=True)]
+        games = step.env_ids // self._s
+        opponents, seats = self.opponents[games], self.seats[games, 0]
+        results, rated = np.zeros(len(games)), np.zeros(len(games), np.bool_)
+        if self._results:
+            for at in np.flatnonzero(step.dones).tolist():
+                if (end := self._results.get(int(games[at]))) is not None:
+                    opponents[at], seats[at], results[at] = end
+                    rated[at] = not np.isnan(end[2])
         everyone = np.ones(len(games), np.bool_)
-        step.add_info("opponent", np.array(opponents, dtype=object), everyone)
-        step.add_info("seat", np.array(seats, np.int64), everyone.copy())
-        rated = np.array([end is not None and not np.isnan(end[2]) for end in ends])
+        step.add_info("opponent", opponents, everyone)
+        step.add_info("seat", seats, everyone.copy())
         if rated.any():
-            step.add_info(
-                "result", np.array([end[2] if end and ok else 0.0 for end, ok in zip(ends, rated, strict=True)]), rated
-            )
+            step.add_info("result", np.where(rated, results, 0.0), rated)
 
     # -- saved states --------------------------------------------------------------------------------------------------
 
