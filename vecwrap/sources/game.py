@@ -199,7 +199,7 @@ class Game(Several):
         slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC)
         self._forget_infos()
         slots.acted[row] = True
-        state = way.state()
+        state = way.state
         while state.agents:
             agent = state.agent_selection
             if agent in self._others:
@@ -208,7 +208,7 @@ class Game(Several):
                 self._move_other()
                 continue
             seat = self._seat(agent)
-            observation, reward, terminated, truncated, info = way.last(state, agent)
+            observation, reward, terminated, truncated, info = way.last(agent)
             row = self._first_row + seat
             if slots.gone[row]:
                 self._join(seat, observation, info)
