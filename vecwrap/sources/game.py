@@ -212,7 +212,7 @@ class Game(Several):
         self._moves += 1
         self._rest()
         slots.acted[row] = True
-        state = way.state()
+        state = way.state
         if state.agents != self._present:
             self._refuse_vanished()
         while state.agents:
@@ -223,7 +223,7 @@ class Game(Several):
                 self._move_other()
                 continue
             seat = self._seat(agent)
-            observation, reward, terminated, truncated, info = way.last(state, agent)
+            observation, reward, terminated, truncated, info = way.last(agent)
             row = self._first_row + seat
             if slots.gone[row]:
                 self._join(seat, observation, info)

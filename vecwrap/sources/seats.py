@@ -40,7 +40,7 @@ class Seats:
         if not self.pad:
             raise PlanError(
                 f"{name_of(env)}: expected agents with equal spaces, because they are rows of one vector, got {said}; "
-                "agents: {pad: true} pads them with zeros, agents: [NAME, ...] takes some of them"
+                "agents: {pad: true} pads them with zeros, agents: [NAME, ...] leaves out those with one action alone"
             )
         joint, action = padded_space(observations), padded_actions(actions)
         if joint is None or action is None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-_STATE = frozenset({"agents", "agent_selection", "terminations", "truncations", "infos", "_cumulative_rewards"})
 _ORDER = "OrderEnforcingWrapper"
-_TRANSPARENT = frozenset(
+_TRANSPARENT = frozenset(  # without state of their own
     {_ORDER, "AssertOutOfBoundsWrapper", "TerminateIllegalWrapper", "ClipOutOfBoundsWrapper", "CaptureStdoutWrapper"}
 )
 
@@ -17,32 +16,23 @@ class Shortcut:
     Attributes:
         play: what to call ``step`` and ``observe`` of: the environment without the wrapper that only checks the order
             of calls, which is ours.
+        state: what has the attributes ``agents``, ``agent_selection``, ``terminations`` and so on.
     """
 
     def __init__(self, env: Any) -> None:
         from pettingzoo.utils.env import AECEnv
 
         self.play = env.env if _name(env) == _ORDER else env
-        self._env = inner = env
-        self._around: list[dict[str, Any]] = []  # the attributes of wrappers that forward what they do not have
-        while _name(inner) in _TRANSPARENT:
-            self._around.append(vars(inner))
-            inner = inner.env
-        self._inner = inner
+        self.state = env
+        while _name(self.state) in _TRANSPARENT:
+            self.state = self.state.env
         self._last: Any = None if type(env).last is AECEnv.last else env.last
 
-    def state(self) -> Any:
-        """Return what has the attributes of an AECEnv that are its state."""
-        for attributes in self._around:
-            if not _STATE.isdisjoint(attributes):
-                return self._env
-        return self._inner
-
-    def last(self, state: Any, agent: Any) -> tuple[Any, Any, Any, Any, Any]:
+    def last(self, agent: Any) -> tuple[Any, Any, Any, Any, Any]:
         """As ``env.last()``, of the agent whose turn it is."""
         if self._last is not None:
             return self._last()  # type: ignore[no-any-return]
-        seen = self.play.observe(agent)
+        seen, state = self.play.observe(agent), self.state
         paid = state._cumulative_rewards[agent]  # noqa: SLF001  # as AECEnv.last does
         return seen, paid, state.terminations[agent], state.truncations[agent], state.infos[agent]
 
