@@ -171,7 +171,7 @@ def test_pictures_and_videos_are_one_a_game(backend, tmp_path):
     pytest.importorskip("imageio_ffmpeg")
     wrappers = [{"video": {"dir": str(tmp_path), "every": 1, "max_size": 64}}, "tile"]
     for env, _ in played(Turns, wrappers, "same_step", steps=40, backend=backend):
-        assert env.render().shape == (8, 12, 3)  # two by two tiles
+        assert env.render().shape == (4, 18, 3)  # a row of three tiles
     assert len(list(tmp_path.glob("*.mp4"))) > 1
     with pytest.raises(PlanError, match="labels: expected False in games of several agents"):
         vecwrap.build(Turns, n=1, wrappers=[{"tile": {"labels": True}}], backend="dummy")

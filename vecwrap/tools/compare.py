@@ -296,7 +296,7 @@ def _draw_ends(panel: Axes, compared: Sequence[Compared]) -> None:
     panel.set_ylim(len(compared) - 0.4, -0.6)
     names = [f"{each.name[:11]}…{each.name[-8:]}" if len(each.name) > 20 else each.name for each in compared]
     panel.set_yticks(range(len(compared)), map(printable, names), parse_math=False)
-    panel.tick_params(axis="y", length=0)
+    panel.tick_params(axis="y", length=0, labelsize=9)
     panel.set_xlabel("final score")
     panel.grid(axis="x", color="#E4E4E4", linewidth=0.6)
     panel.set_axisbelow(True)
