@@ -471,17 +471,22 @@ class Face:
         return self._has_member
 
     def _with_masks(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
-        """Have the masks as a column, int8: what is legal for the rows that act next, and nothing for the others."""
+        """Have the masks as a column, int8: what is legal for the rows that act next, and nothing for the others.
+
+        A mask in an info of an environment's end stays: it is that environment's own.
+        """
+        idle = ~step.to_move
         if MEMBER in infos:
             self._note_masks(step, infos)
         else:
+            idle |= step.dones & ~step.first
             seen = self.books.slots.observations.batch()[MEMBER]
             everyone = np.ones(len(step.env_ids), dtype=np.bool_)
             infos = {**infos, MEMBER: seen[self.numbering.sources(step.env_ids)], f"_{MEMBER}": everyone}
         masks = infos[MEMBER]
         if isinstance(masks, np.ndarray) and masks.dtype.kind in "biu":
             infos = {**infos, MEMBER: masks.astype(np.int8)}
-            infos[MEMBER][~step.to_move | (step.dones & ~step.first)] = 0
+            infos[MEMBER][idle] = 0
         return infos
 
     def _note_masks(self, step: StepResult, infos: dict[str, Any]) -> None:
