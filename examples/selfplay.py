@@ -27,7 +27,7 @@ import vecwrap
 N, ROLLOUT = 256, 8  # games at once, and vector steps between two updates
 EPOCHS, MINIBATCHES = 8, 4
 LAMBDA = 0.95  # of advantages; rewards are not discounted, for games are short
-CLIP, ENTROPY, VALUE, MAX_NORM = 0.2, 0.05, 0.5, 0.5
+CLIP, ENTROPY, VALUE, MAX_NORM = 0.2, 0.1, 0.5, 0.5
 LEARNING_RATE, WIDTH = 4e-3, 128
 SNAPSHOT = 10  # updates from one snapshot to the next
 WRAPPERS = [
@@ -45,7 +45,7 @@ class Game(NamedTuple):
 
 
 GAMES = {
-    "tictactoe": Game(("player_1", "player_2"), columns=3, steps=1_000_000),
+    "tictactoe": Game(("player_1", "player_2"), columns=3, steps=500_000),
     "connect_four": Game(("player_0", "player_1"), columns=7, steps=1_500_000),
 }
 
