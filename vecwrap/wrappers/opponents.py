@@ -58,6 +58,7 @@ class Opponents(VecEnvWrapper):
         sample: how opponents are drawn: ``latest``, ``uniform``, ``recent:SHARE``, ``pfsp``, ``pfsp:POWER``,
             ``pfsp:even``, ``only:NAME``, or a rule.
         current: the share of games against ``pool.current``, the learner's own present policy; these are not rated.
+            Until that is set, members are drawn.
         seat: the learner's: ``"random"``, an agent's name, or a list of names for a team, which is as many rows.
         result: ``result(returns, seats)``, whose sign is the learner's result; ``returns``, (k,) float64, are the
             summed rewards of all agents, ``seats`` the learner's. By default, the mean of its own minus the best
@@ -143,7 +144,8 @@ class Opponents(VecEnvWrapper):
         return self._learner.seats.copy()
 
     def _draw(self, rng: np.random.Generator) -> tuple[str, Sequence[int]]:
-        name = self.pool.draw(rng, self.sample, current=self.current)
+        known = self.pool.current is not None or not self.pool.members
+        name = self.pool.draw(rng, self.sample, current=self.current if known else 0.0)
         seat = int(rng.integers(len(self.env.possible_agents)))  # always drawn: a fixed seat changes nothing else
         return name, [seat] if self._seats is None else self._seats
 

@@ -38,6 +38,11 @@ class Policies:
         if not self.can_make and path is not None:
             self.path = self._checked("make", path)
 
+    def use_function(self, make: Make) -> None:
+        """Take over a function, if nothing was given or remembered."""
+        if not self.can_make:
+            self._make, self.path = make, path_of(make)
+
     def checked_scripted(self, name: str) -> str:
         """Return the name of a scripted member, if it is one that may be used."""
         if name == RANDOM:

@@ -236,6 +236,14 @@ class OpponentPool:
             del self._snapshots[name]
             self._policies.pop(name, None)
 
+    def use_make(self, make: Make) -> None:
+        """Make policies with this function, if the pool does not know how yet.
+
+        Args:
+            make: as of the constructor.
+        """
+        self._makers.use_function(make)
+
     def policy(self, name: str) -> Policy:
         """Return a member's policy; made once, from its file.
 
