@@ -30,10 +30,7 @@ LAMBDA = 0.95  # of advantages; rewards are not discounted, for games are short
 CLIP, ENTROPY, VALUE, MAX_NORM = 0.2, 0.1, 0.5, 0.5
 LEARNING_RATE, WIDTH = 4e-3, 128
 SNAPSHOT = 10  # updates from one snapshot to the next
-WRAPPERS = [
-    "extract_obs:observation",
-    "flatten",
-]  # all players see the board as one vector: their own pieces, the others'
+WRAPPERS = ["extract_obs:observation", "flatten"]  # a board is a vector: of each cell, whose piece it has
 
 
 class Game(NamedTuple):
@@ -157,8 +154,8 @@ def update(agent, optimizer, rollout, last):
             optimizer.step()
 
 
-def train(env, agent, pool, steps, seed, enough):
-    """Train for so many agent steps, or until ``enough(agent)`` after a snapshot."""
+def train(env, agent, pool, steps, minutes, seed, enough):
+    """Train for so many agent steps or minutes, or until ``enough(agent)`` after a snapshot."""
     rng = np.random.default_rng(seed)
     optimizer = torch.optim.Adam(agent.parameters(), lr=LEARNING_RATE, eps=1e-5)
     each = ROLLOUT * env.num_envs
@@ -167,7 +164,8 @@ def train(env, agent, pool, steps, seed, enough):
     observations, _ = env.reset(seed=seed)
     masks = env.action_masks()
     for number in range(1, updates + 1):
-        optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - (number - 1) / updates)
+        done = max((number - 1) / updates, (time.perf_counter() - start) / (60 * minutes))
+        optimizer.param_groups[0]["lr"] = LEARNING_RATE * max(0, 1 - done)
         rollout = []
         for _ in range(ROLLOUT):
             actions = agent.sample(observations, action_masks=masks, rng=rng)
@@ -175,10 +173,10 @@ def train(env, agent, pool, steps, seed, enough):
             rollout.append((observations, masks, actions, rewards, terminations | truncations))
             observations, masks = following, env.action_masks()
         update(agent, optimizer, rollout, (observations, masks))
-        if number % SNAPSHOT == 0 or number == updates:
+        if number % SNAPSHOT == 0 or number == updates or done >= 1:
             pool.add(agent, facts={"steps": number * each}, take_results=True)
             print(f"{number * each:,} steps in {time.perf_counter() - start:.0f} s", flush=True)
-            if enough(agent):
+            if enough(agent) or done >= 1:
                 break
 
 
@@ -346,6 +344,7 @@ def main():
     parser.add_argument("--game", choices=list(GAMES), default="tictactoe")
     parser.add_argument("--out", type=Path, help="the folder for everything that is written; runs/selfplay-GAME")
     parser.add_argument("--steps", type=int, help="agent steps over all games, at most")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="of training, at most")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--play", action="store_true", help="play against what was saved instead of training")
     arguments = parser.parse_args()
@@ -365,7 +364,7 @@ def main():
         agent = Agent(env.single_observation_space.shape[0], int(env.single_action_space.n))
         pool.current = agent.sample
         steps = arguments.steps or GAMES[game].steps
-        train(env, agent, pool, steps, arguments.seed, lambda agent: examine(game, agent, 100))
+        train(env, agent, pool, steps, arguments.minutes, arguments.seed, lambda agent: examine(game, agent, 100))
     np.savez(out / "agent.npz", **{key: tensor.numpy() for key, tensor in agent.state_dict().items()})
     print(f"saved: {out / 'agent.npz'}, {out / 'pool'}")
     examine(game, agent, 500)

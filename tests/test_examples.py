@@ -1,6 +1,5 @@
 """The examples run as they are, as plain scripts, and say something."""
 
-import copy
 import functools
 import importlib.util
 import json
@@ -320,8 +319,8 @@ def test_the_careful_player_of_connect_four_takes_a_win_and_prevents_one(selfpla
 
     rng = np.random.default_rng(3)
     game, won, prevented = raw_env(), 0, 0
-    for seed in range(30):
-        game.reset(seed=seed)
+    for _ in range(30):
+        game.reset()
         for agent in game.agent_iter():
             seen, _, terminated, _, _ = game.last()
             if terminated:
@@ -347,8 +346,9 @@ def other(game, agent):
 
 
 def wins(game, column, agent):
-    """Whether a piece of an agent in a column ends the game."""
-    tried = copy.deepcopy(game)
-    tried.agent_selection = agent
+    """Whether a piece of an agent in a column makes four in a row."""
+    tried = type(game)()
+    tried.reset()
+    tried.board, tried.agent_selection = list(game.board), agent
     tried.step(int(column))
     return tried.check_for_winner()
