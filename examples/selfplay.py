@@ -27,63 +27,77 @@ import vecwrap
 N, ROLLOUT = 256, 8  # games at once, and vector steps between two updates
 EPOCHS, MINIBATCHES = 8, 4
 LAMBDA = 0.95  # of advantages; rewards are not discounted, for games are short
-CLIP, ENTROPY, VALUE, MAX_NORM = 0.2, 0.1, 0.5, 0.5
-LEARNING_RATE, WIDTH = 4e-3, 128
+CLIP, VALUE, MAX_NORM = 0.2, 0.5, 0.5
+LEARNING_RATE = 4e-3
+FILTERS, WIDTH = 64, 128
 SNAPSHOT = 10  # updates from one snapshot to the next
-WRAPPERS = ["extract_obs:observation", "flatten"]  # a board is a vector: of each cell, whose piece it has
+WRAPPERS = [
+    "extract_obs:observation",
+    "transpose",
+]  # what all players see: a plane of their own pieces, one of the others'
 
 
 class Game(NamedTuple):
     """What differs between the games."""
 
+    title: str
     seats: tuple[str, str]
+    rows: int
     columns: int
+    moves: int
+    line: int  # how many in a row win
+    entropy: float
     steps: int
+
+    @property
+    def env(self):
+        """Its id."""
+        return f"pettingzoo:classic/{self.title}-v3"
 
 
 GAMES = {
-    "tictactoe": Game(("player_1", "player_2"), columns=3, steps=500_000),
-    "connect_four": Game(("player_0", "player_1"), columns=7, steps=1_500_000),
+    "tictactoe": Game("tictactoe", ("player_1", "player_2"), 3, 3, moves=9, line=3, entropy=0.1, steps=500_000),
+    "connect_four": Game(
+        "connect_four", ("player_0", "player_1"), 6, 7, moves=7, line=4, entropy=0.05, steps=2_000_000
+    ),
 }
 
 
 class Agent(nn.Module):
-    """A policy and a value of boards, side by side."""
+    """A policy and a value on one net, whose filters see as much of the board as a line needs."""
 
-    def __init__(self, inputs, actions):
+    def __init__(self, game):
         super().__init__()
-        self.actor, self.critic = mlp(inputs, actions, 0.01), mlp(inputs, 1, 1.0)
+        windows = (game.rows - game.line + 1) * (game.columns - game.line + 1)
+        self.body = nn.Sequential(
+            nn.Conv2d(2, FILTERS, game.line), nn.ReLU(), nn.Flatten(), nn.Linear(FILTERS * windows, WIDTH), nn.ReLU()
+        )
+        self.actor, self.critic = nn.Linear(WIDTH, game.moves), nn.Linear(WIDTH, 1)
+        nn.init.orthogonal_(self.actor.weight, 0.01)  # all moves alike at first
 
     def forward(self, observations, masks):
-        """Give the distribution of legal actions and the values, (m,) each, of m observations."""
-        seen = torch.as_tensor(observations).float()
+        """Give the distribution of legal moves and the values, (m,) each, of m boards."""
+        seen = self.body(torch.as_tensor(observations).float())
         logits = self.actor(seen).masked_fill(~torch.as_tensor(masks), -1e9)
         return Categorical(logits=logits, validate_args=False), self.critic(seen).squeeze(-1)
 
     @torch.no_grad()
     def sample(self, observations, *, action_masks, rng):
-        """Draw actions, with numbers from a generator of NumPy."""
+        """Draw moves, with numbers from a generator of NumPy."""
         shares = self(observations, action_masks)[0].probs.double().cumsum(-1).numpy()
         return (shares > shares[:, -1:] * rng.random((len(shares), 1))).argmax(-1)
 
     @torch.no_grad()
     def best(self, observations, *, action_masks):
-        """Give the likeliest actions."""
+        """Give the likeliest moves."""
         return self(observations, action_masks)[0].probs.argmax(-1).numpy()
-
-
-def mlp(inputs, outputs, gain):
-    layers = [nn.Linear(inputs, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, outputs)]
-    for layer, scale in zip(layers[::2], (2**0.5, 2**0.5, gain), strict=True):
-        nn.init.orthogonal_(layer.weight, scale)
-        nn.init.zeros_(layer.bias)
-    return nn.Sequential(*layers)
 
 
 def agent_of(arrays):
     """Make an agent from its arrays."""
     tensors = {name: torch.as_tensor(array) for name, array in arrays.items()}
-    agent = Agent(tensors["actor.0.weight"].shape[1], len(tensors["actor.4.bias"]))
+    line = tensors["body.0.weight"].shape[-1]
+    agent = Agent(next(game for game in GAMES.values() if game.line == line))
     agent.load_state_dict(tensors)
     return agent
 
@@ -94,13 +108,9 @@ def make(arrays):
 
 
 def games(game, pool, n=N, **opponents):
-    """Build games against a pool: an environment with one row a game, and boards as the player to move sees them."""
+    """Build games against a pool: an environment with one row a game."""
     wrappers = [*WRAPPERS, {"opponents": {"pool": pool, **opponents}}]
-    return vecwrap.build(name(game), n=n, wrappers=wrappers, backend="dummy")
-
-
-def name(game):
-    return f"pettingzoo:classic/{game}-v3"
+    return vecwrap.build(game.env, n=n, wrappers=wrappers, backend="dummy")
 
 
 def against(policy):
@@ -129,33 +139,34 @@ def advantages(rewards, dones, values):
     return result
 
 
-def update(agent, optimizer, rollout, last):
+def update(agent, optimizer, rollout, last, entropy):
     """Some epochs of minibatches on what one rollout brought."""
     observations, masks, actions, rewards, dones = map(np.stack, zip(*rollout, strict=True))
     with torch.no_grad():
-        seen, legal = (np.concatenate([column, [end]]) for column, end in zip((observations, masks), last, strict=True))
+        seen, legal = (np.concatenate([*column, end]) for column, end in zip((observations, masks), last, strict=True))
         distribution, values = agent(seen, legal)
+        values = values.reshape(len(rewards) + 1, -1)
         better = torch.as_tensor(advantages(rewards, dones, values.numpy())).float()
-        old = Categorical(logits=distribution.logits[:-1], validate_args=False).log_prob(torch.as_tensor(actions))
-    columns = (torch.as_tensor(column) for column in (observations, masks, actions, old, better, better + values[:-1]))
-    batch = [column.flatten(0, 1) for column in columns]
+        old = distribution.logits[: actions.size].gather(1, torch.as_tensor(actions).reshape(-1, 1))
+    columns = map(torch.as_tensor, (observations, masks, actions, better, better + values[:-1]))
+    batch = [*(column.flatten(0, 1) for column in columns), old.squeeze(1)]
     for _ in range(EPOCHS):
         for rows in torch.randperm(len(batch[0])).chunk(MINIBATCHES):
-            observations, masks, actions, old, advantage, returns = (column[rows] for column in batch)
+            observations, masks, actions, advantage, returns, old = (column[rows] for column in batch)
             distribution, values = agent(observations, masks)
             ratio = (distribution.log_prob(actions) - old).exp()
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
             policy_loss = -torch.min(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage).mean()
             value_loss = (values - returns).square().mean()
-            loss = policy_loss + VALUE * value_loss - ENTROPY * distribution.entropy().mean()
+            loss = policy_loss + VALUE * value_loss - entropy * distribution.entropy().mean()
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(agent.parameters(), MAX_NORM)
             optimizer.step()
 
 
-def train(env, agent, pool, steps, minutes, seed, enough):
-    """Train for so many agent steps or minutes, or until ``enough(agent)`` after a snapshot."""
+def train(env, agent, pool, game, steps, minutes, seed):
+    """Train for so many agent steps or minutes, or until nobody can beat the agent."""
     rng = np.random.default_rng(seed)
     optimizer = torch.optim.Adam(agent.parameters(), lr=LEARNING_RATE, eps=1e-5)
     each = ROLLOUT * env.num_envs
@@ -172,11 +183,11 @@ def train(env, agent, pool, steps, minutes, seed, enough):
             following, rewards, terminations, truncations, _ = env.step(actions)
             rollout.append((observations, masks, actions, rewards, terminations | truncations))
             observations, masks = following, env.action_masks()
-        update(agent, optimizer, rollout, (observations, masks))
+        update(agent, optimizer, rollout, (observations, masks), game.entropy)
         if number % SNAPSHOT == 0 or number == updates or done >= 1:
             pool.add(agent, facts={"steps": number * each}, take_results=True)
             print(f"{number * each:,} steps in {time.perf_counter() - start:.0f} s", flush=True)
-            if enough(agent) or done >= 1:
+            if examine(game, agent, 100) or done >= 1:
                 break
 
 
@@ -191,7 +202,7 @@ def examine(game, agent, number):
         agent: who is examined.
         number: how many games of connect four against each opponent; tic-tac-toe is examined exactly.
     """
-    if game == "tictactoe":
+    if game.title == "tictactoe":
         first, second = exam(agent.best)
         print(f"  loses to random moves: {first:.2%} of all games when it begins, {second:.2%} when it does not")
         return first == second == 0
@@ -234,7 +245,7 @@ def exam(policy):
         after = {moved(board, i) for board in found for i in range(9) if not board[i]}
         found = {board for board in after if 0 in board and not lost(board)}
     cells = np.array(list(boards))
-    observations = np.stack([cells == 1, cells == -1], axis=2).reshape(-1, 18).astype(np.int8)
+    observations = np.stack([cells == 1, cells == -1], axis=1).reshape(-1, 2, 3, 3).astype(np.int8)
     answers = dict(zip(boards, policy(observations, action_masks=cells == 0).tolist(), strict=True))
 
     @functools.cache
@@ -259,7 +270,7 @@ def lost(board):
 
 def careful(observations, *, action_masks, rng):
     """Play connect four: win at once, else prevent that the other wins at once, else move at random."""
-    own, other = np.moveaxis(observations.reshape(-1, 42, 2).astype(bool), 2, 0)
+    own, other = observations.reshape(-1, 2, 42).astype(bool).swapaxes(0, 1)
     candidates = action_masks
     for urgent in (completing(other, own), completing(own, other)):
         candidates = np.where(urgent.any(1, keepdims=True), urgent, candidates)
@@ -280,7 +291,7 @@ def completing(own, other):
 
 def rate(game, pool, out):
     """Have the members of the pool play each other; print and draw their ratings."""
-    played = vecwrap.tournament(name(game), pool, games=10, wrappers=WRAPPERS, backend="dummy")
+    played = vecwrap.tournament(game.env, pool, games=10, wrappers=WRAPPERS, backend="dummy")
     in_training = pool.ratings(anchor="random")
     print("ratings in Elo points, from a tournament | from the games of training")
     for player in played.ladder:
@@ -302,9 +313,9 @@ def points(ratings, player):
 def play(game, agent):
     """Play in the terminal, in both seats in turn, until Ctrl-D or Ctrl-C."""
     try:
-        for seat in itertools.cycle(GAMES[game].seats):
+        for seat in itertools.cycle(game.seats):
             with games(game, against(agent.best), n=1, current=1.0, seat=seat) as env:
-                print(f"\nyou are X and {'begin' if seat == GAMES[game].seats[0] else 'move second'}; Ctrl-D ends")
+                print(f"\nyou are X and {'begin' if seat == game.seats[0] else 'move second'}; Ctrl-D ends")
                 play_once(game, env)
     except (EOFError, KeyboardInterrupt):
         print()
@@ -323,12 +334,12 @@ def play_once(game, env):
 
 def board_text(game, observation):
     """A board as text: X is yours, O the agent's, and numbers are moves."""
-    cells = ["X" if own else "O" if other else "." for own, other in observation.reshape(-1, 2)]
-    if game == "tictactoe":
+    cells = ["X" if own else "O" if other else "." for own, other in observation.reshape(2, -1).T]
+    if game.title == "tictactoe":
         cells = [str(i) if cell == "." else cell for i, cell in enumerate(cells)]
     else:
         cells += map(str, range(7))
-    return "\n".join(" ".join(row) for row in np.reshape(cells, (-1, GAMES[game].columns)))
+    return "\n".join(" ".join(row) for row in np.reshape(cells, (-1, game.columns)))
 
 
 def asked(mask):
@@ -348,8 +359,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--play", action="store_true", help="play against what was saved instead of training")
     arguments = parser.parse_args()
-    game = arguments.game
-    out = arguments.out or Path(f"runs/selfplay-{game}")
+    game = GAMES[arguments.game]
+    out = arguments.out or Path(f"runs/selfplay-{game.title}")
     torch.manual_seed(arguments.seed)
     torch.set_num_threads(1)  # such nets are too small for more
 
@@ -361,10 +372,10 @@ def main():
     pool = vecwrap.OpponentPool(out / "pool", make="selfplay:make", scripted=["random"], keep=20)
     with games(game, pool, sample="pfsp", current=0.5) as env:
         print(env)
-        agent = Agent(env.single_observation_space.shape[0], int(env.single_action_space.n))
+        agent = Agent(game)
         pool.current = agent.sample
-        steps = arguments.steps or GAMES[game].steps
-        train(env, agent, pool, steps, arguments.minutes, arguments.seed, lambda agent: examine(game, agent, 100))
+        steps = arguments.steps or game.steps
+        train(env, agent, pool, game, steps, arguments.minutes, arguments.seed)
     np.savez(out / "agent.npz", **{key: tensor.numpy() for key, tensor in agent.state_dict().items()})
     print(f"saved: {out / 'agent.npz'}, {out / 'pool'}")
     examine(game, agent, 500)

@@ -265,20 +265,21 @@ def test_playing_against_selfplay_ends_quietly_with_ctrl_c(selfplay, monkeypatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr("builtins.input", interrupted)
-    selfplay.play("tictactoe", selfplay.Agent(18, 9))
+    game = selfplay.GAMES["tictactoe"]
+    selfplay.play(game, selfplay.Agent(game))
     assert capsys.readouterr().out.endswith("6 7 8\n\n")
 
 
 def any_move(observations, *, action_masks):
     """Some legal move that depends on the whole board."""
-    weights = np.random.default_rng(5).normal(size=(observations.shape[1], action_masks.shape[1]))
-    return np.where(action_masks, observations @ weights + weights[0], -np.inf).argmax(1)
+    weights = np.random.default_rng(5).normal(size=(18, 9))
+    return np.where(action_masks, observations.reshape(-1, 18) @ weights + weights[0], -np.inf).argmax(1)
 
 
 def test_the_exam_of_tictactoe_says_how_often_real_games_are_lost(selfplay):
-    expected, number = selfplay.exam(any_move), 1500
-    for seat, probability in zip(selfplay.GAMES["tictactoe"].seats, expected, strict=True):
-        with selfplay.games("tictactoe", ["random"], n=100, seat=seat) as env:
+    game, expected, number = selfplay.GAMES["tictactoe"], selfplay.exam(any_move), 1000
+    for seat, probability in zip(game.seats, expected, strict=True):
+        with selfplay.games(game, ["random"], n=100, seat=seat) as env:
             returns = vecwrap.evaluate(env, any_move, number, seed=1, progress=False).returns
         error = np.sqrt(probability * (1 - probability) / number)
         assert 0.1 < probability < 0.9
@@ -298,7 +299,8 @@ def test_the_exam_of_tictactoe_is_passed_by_perfect_play_alone(selfplay):
         return tuple(-1 if k == i else -cell for k, cell in enumerate(board))
 
     def perfect(observations, *, action_masks, spoilt=None):
-        boards = [tuple(board) for board in (observations[:, ::2].astype(int) - observations[:, 1::2]).tolist()]
+        own, others = observations.astype(int).reshape(-1, 2, 9).swapaxes(0, 1)
+        boards = [tuple(board) for board in (own - others).tolist()]
         moves = [
             max(np.flatnonzero(m), key=lambda i: -value(after(b, i))) for b, m in zip(boards, action_masks, strict=True)
         ]
@@ -326,7 +328,7 @@ def test_the_careful_player_of_connect_four_takes_a_win_and_prevents_one(selfpla
             if terminated:
                 break
             masks = seen["action_mask"].astype(bool)[None]
-            choice = int(selfplay.careful(seen["observation"].reshape(1, -1), action_masks=masks, rng=rng)[0])
+            choice = int(selfplay.careful(seen["observation"].transpose(2, 0, 1)[None], action_masks=masks, rng=rng)[0])
             assert masks[0, choice]
             mine = [column for column in np.flatnonzero(masks[0]) if wins(game, column, agent)]
             theirs = [column for column in np.flatnonzero(masks[0]) if wins(game, column, other(game, agent))]
@@ -351,4 +353,4 @@ def wins(game, column, agent):
     tried.reset()
     tried.board, tried.agent_selection = list(game.board), agent
     tried.step(int(column))
-    return tried.check_for_winner()
+    return tried.terminations[agent] and 0 in tried.board
