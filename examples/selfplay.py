@@ -26,15 +26,12 @@ import vecwrap
 
 N, ROLLOUT = 256, 8  # games at once, and vector steps between two updates
 EPOCHS, MINIBATCHES = 8, 4
-LAMBDA = 0.95  # of advantages; rewards are not discounted, for games are short
+GAMMA, LAMBDA = 0.95, 0.95  # discounted, so that it wins soon, and does not give up a game that it is going to lose
 CLIP, VALUE, MAX_NORM = 0.2, 0.5, 0.5
 LEARNING_RATE = 4e-3
 FILTERS, WIDTH = 64, 128
 SNAPSHOT = 10  # updates from one snapshot to the next
-WRAPPERS = [
-    "extract_obs:observation",
-    "transpose",
-]  # what all players see: a plane of their own pieces, one of the others'
+WRAPPERS = ["extract_obs:observation", "transpose"]  # two planes: one's own pieces, the other's
 
 
 class Game(NamedTuple):
@@ -134,8 +131,8 @@ def advantages(rewards, dones, values):
     result, running = np.zeros_like(rewards), np.zeros_like(rewards[0])
     for t in reversed(range(len(rewards))):
         goes_on = ~dones[t]
-        surprise = rewards[t] + values[t + 1] * goes_on - values[t]
-        running = result[t] = surprise + LAMBDA * goes_on * running
+        surprise = rewards[t] + GAMMA * values[t + 1] * goes_on - values[t]
+        running = result[t] = surprise + GAMMA * LAMBDA * goes_on * running
     return result
 
 
@@ -165,7 +162,7 @@ def update(agent, optimizer, rollout, last, entropy):
             optimizer.step()
 
 
-def train(env, agent, pool, game, steps, minutes, seed):
+def train(env, agent, pool, game, steps, minutes, episodes, seed):
     """Train for so many agent steps or minutes, or until nobody can beat the agent."""
     rng = np.random.default_rng(seed)
     optimizer = torch.optim.Adam(agent.parameters(), lr=LEARNING_RATE, eps=1e-5)
@@ -187,7 +184,7 @@ def train(env, agent, pool, game, steps, minutes, seed):
         if number % SNAPSHOT == 0 or number == updates or done >= 1:
             pool.add(agent, facts={"steps": number * each}, take_results=True)
             print(f"{number * each:,} steps in {time.perf_counter() - start:.0f} s", flush=True)
-            if examine(game, agent, 100) or done >= 1:
+            if examine(game, agent, episodes) or done >= 1:
                 break
 
 
@@ -356,6 +353,9 @@ def main():
     parser.add_argument("--out", type=Path, help="the folder for everything that is written; runs/selfplay-GAME")
     parser.add_argument("--steps", type=int, help="agent steps over all games, at most")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="of training, at most")
+    parser.add_argument(
+        "--episodes", type=int, default=500, help="to examine connect four with; a fifth at each snapshot"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--play", action="store_true", help="play against what was saved instead of training")
     arguments = parser.parse_args()
@@ -375,10 +375,10 @@ def main():
         agent = Agent(game)
         pool.current = agent.sample
         steps = arguments.steps or game.steps
-        train(env, agent, pool, game, steps, arguments.minutes, arguments.seed)
+        train(env, agent, pool, game, steps, arguments.minutes, max(1, arguments.episodes // 5), arguments.seed)
     np.savez(out / "agent.npz", **{key: tensor.numpy() for key, tensor in agent.state_dict().items()})
     print(f"saved: {out / 'agent.npz'}, {out / 'pool'}")
-    examine(game, agent, 500)
+    examine(game, agent, arguments.episodes)
     rate(game, pool, out)
 
 
