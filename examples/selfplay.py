@@ -55,7 +55,7 @@ class Game(NamedTuple):
 GAMES = {
     "tictactoe": Game("tictactoe", ("player_1", "player_2"), 3, 3, moves=9, line=3, entropy=0.1, steps=500_000),
     "connect_four": Game(
-        "connect_four", ("player_0", "player_1"), 6, 7, moves=7, line=4, entropy=0.05, steps=2_000_000
+        "connect_four", ("player_0", "player_1"), 6, 7, moves=7, line=4, entropy=0.1, steps=2_000_000
     ),
 }
 

@@ -233,7 +233,7 @@ def losses(said):
 
 def test_selfplay_learns_tictactoe_rates_its_snapshots_and_can_be_played_against(tmp_path):
     needs_games()
-    said = run("selfplay.py", "--steps", 40_960, cwd=tmp_path)
+    said = run("selfplay.py", "--steps", 30_720, cwd=tmp_path)
     assert np.mean(losses(said)) < 20, "random moves lose 44 % of their games to random moves"
     out = tmp_path / "runs" / "selfplay-tictactoe"
     assert {path.name for path in out.iterdir()} == {"agent.npz", "pool", "tournament"}
@@ -253,7 +253,8 @@ def test_selfplay_learns_tictactoe_rates_its_snapshots_and_can_be_played_against
 
 def test_selfplay_plays_connect_four_against_a_careful_player(tmp_path):
     needs_games()
-    said = run("selfplay.py", "--game", "connect_four", "--steps", 4096, "--seed", 2, cwd=tmp_path)
+    few = ("--steps", 4096, "--episodes", 20, "--seed", 2)
+    said = run("selfplay.py", "--game", "connect_four", *few, cwd=tmp_path)
     assert "against a careful player: won" in said
     assert (tmp_path / "runs" / "selfplay-connect_four" / "tournament" / "games.png").exists()
     played = run("selfplay.py", "--game", "connect_four", "--play", cwd=tmp_path, typed="3\n")
