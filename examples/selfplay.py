@@ -27,7 +27,7 @@ import vecwrap
 N, ROLLOUT = 256, 8  # games at once, and vector steps between two updates
 EPOCHS, MINIBATCHES = 8, 4
 GAMMA, LAMBDA = 0.95, 0.95  # discounted, so that it wins soon, and does not give up a game that it is going to lose
-CLIP, VALUE, MAX_NORM = 0.2, 0.5, 0.5
+CLIP, ENTROPY, VALUE, MAX_NORM = 0.2, 0.1, 0.5, 0.5
 LEARNING_RATE = 4e-3
 FILTERS, WIDTH = 64, 128
 SNAPSHOT = 10  # updates from one snapshot to the next
@@ -43,7 +43,6 @@ class Game(NamedTuple):
     columns: int
     moves: int
     line: int  # how many in a row win
-    entropy: float
     steps: int
 
     @property
@@ -53,10 +52,8 @@ class Game(NamedTuple):
 
 
 GAMES = {
-    "tictactoe": Game("tictactoe", ("player_1", "player_2"), 3, 3, moves=9, line=3, entropy=0.1, steps=500_000),
-    "connect_four": Game(
-        "connect_four", ("player_0", "player_1"), 6, 7, moves=7, line=4, entropy=0.1, steps=2_000_000
-    ),
+    "tictactoe": Game("tictactoe", ("player_1", "player_2"), 3, 3, moves=9, line=3, steps=500_000),
+    "connect_four": Game("connect_four", ("player_0", "player_1"), 6, 7, moves=7, line=4, steps=2_000_000),
 }
 
 
@@ -136,7 +133,7 @@ def advantages(rewards, dones, values):
     return result
 
 
-def update(agent, optimizer, rollout, last, entropy):
+def update(agent, optimizer, rollout, last):
     """Some epochs of minibatches on what one rollout brought."""
     observations, masks, actions, rewards, dones = map(np.stack, zip(*rollout, strict=True))
     with torch.no_grad():
@@ -155,7 +152,7 @@ def update(agent, optimizer, rollout, last, entropy):
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
             policy_loss = -torch.min(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage).mean()
             value_loss = (values - returns).square().mean()
-            loss = policy_loss + VALUE * value_loss - entropy * distribution.entropy().mean()
+            loss = policy_loss + VALUE * value_loss - ENTROPY * distribution.entropy().mean()
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(agent.parameters(), MAX_NORM)
@@ -180,7 +177,7 @@ def train(env, agent, pool, game, steps, minutes, episodes, seed):
             following, rewards, terminations, truncations, _ = env.step(actions)
             rollout.append((observations, masks, actions, rewards, terminations | truncations))
             observations, masks = following, env.action_masks()
-        update(agent, optimizer, rollout, (observations, masks), game.entropy)
+        update(agent, optimizer, rollout, (observations, masks))
         if number % SNAPSHOT == 0 or number == updates or done >= 1:
             pool.add(agent, facts={"steps": number * each}, take_results=True)
             print(f"{number * each:,} steps in {time.perf_counter() - start:.0f} s", flush=True)
@@ -350,7 +347,9 @@ def asked(mask):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--game", choices=list(GAMES), default="tictactoe")
-    parser.add_argument("--out", type=Path, help="the folder for everything that is written; runs/selfplay-GAME")
+    parser.add_argument(
+        "--out", type=Path, help="the folder for all files, whose pool is begun anew; runs/selfplay-GAME"
+    )
     parser.add_argument("--steps", type=int, help="agent steps over all games, at most")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="of training, at most")
     parser.add_argument(
@@ -365,6 +364,8 @@ def main():
     torch.set_num_threads(1)  # such nets are too small for more
 
     if arguments.play:
+        if not (out / "agent.npz").exists():
+            parser.error(f"{out} has no agent.npz: train one first, without --play")
         with np.load(out / "agent.npz") as arrays:
             play(game, agent_of(arrays))
         return

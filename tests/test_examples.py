@@ -271,6 +271,21 @@ def test_playing_against_selfplay_ends_quietly_with_ctrl_c(selfplay, monkeypatch
     assert capsys.readouterr().out.endswith("6 7 8\n\n")
 
 
+def test_the_advantages_of_selfplay_are_those_of_the_definition(selfplay):
+    rng = np.random.default_rng(2)
+    rewards, values, dones = rng.normal(size=(9, 3)), rng.normal(size=(10, 3)), rng.random((9, 3)) < 0.3
+    found = selfplay.advantages(rewards, dones, values)
+    for t, i in np.ndindex(9, 3):
+        expected, weight = 0.0, 1.0
+        for k in range(t, 9):
+            following = 0.0 if dones[k, i] else values[k + 1, i]
+            expected += weight * (rewards[k, i] + selfplay.GAMMA * following - values[k, i])
+            weight *= selfplay.GAMMA * selfplay.LAMBDA
+            if dones[k, i]:
+                break
+        assert found[t, i] == pytest.approx(expected)
+
+
 def any_move(observations, *, action_masks):
     """Some legal move that depends on the whole board."""
     weights = np.random.default_rng(5).normal(size=(18, 9))
