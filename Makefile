@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs mutants soak bench baseline install clean
+.PHONY: help demo test lint format docs mutants soak selfplay bench baseline install clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,13 @@ mutants: $(VENV)/.test  ## bring back one known bug at a time; the tests must no
 
 soak: $(VENV)/.test  ## the long runs
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m soak -o faulthandler_timeout=3600
+
+selfplay: $(VENV)/.test  ## examples/selfplay.py in full, at most an hour: tic-tac-toe, and connect four with three seeds
+	$(BIN)/python examples/selfplay.py --minutes 15
+	for seed in 1 2 3; do \
+	  $(BIN)/python examples/selfplay.py --game connect_four --minutes 15 --seed $$seed \
+	    --out runs/selfplay-connect_four-$$seed || exit 1; \
+	done
 
 bench: $(VENV)/.bench  ## our backends beside their peers; BENCH_ARGS="--only cartpole-8 --rounds 3", or --help
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -1,8 +1,10 @@
 """The examples run as they are, as plain scripts, and say something."""
 
+import functools
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +13,15 @@ import cv2
 import numpy as np
 import pytest
 
+import vecwrap
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 TRAINING = ["ppo.py", "a2c.py"]  # too long to run as they are; they run shortened, below
+LONG = [*TRAINING, "selfplay.py"]
 
 
-def run(name, *arguments, cwd):
+def run(name, *arguments, cwd, typed=""):
     """Run an example as a script whose warnings are errors; give what it printed."""
     command = [sys.executable, "-W", "error", str(EXAMPLES / name), *map(str, arguments)]
     environment = {
@@ -25,7 +30,7 @@ def run(name, *arguments, cwd):
         "OMP_NUM_THREADS": "1",  # small networks, and other tests run on the other cores
         "OPENBLAS_NUM_THREADS": "1",
     }
-    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, env=environment)
+    result = subprocess.run(command, cwd=cwd, input=typed, capture_output=True, text=True, timeout=240, env=environment)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.strip()
     assert result.stderr == ""
@@ -39,7 +44,7 @@ def imported(name):
     return module
 
 
-@pytest.mark.parametrize("script", [pytest.param(path, id=path.name) for path in SCRIPTS if path.name not in TRAINING])
+@pytest.mark.parametrize("script", [pytest.param(path, id=path.name) for path in SCRIPTS if path.name not in LONG])
 def test_a_script_runs_and_prints(script, tmp_path):
     run(script.name, cwd=tmp_path)
 
@@ -152,8 +157,6 @@ def value(observations):
 
 def rollout(module, steps, cut):
     """Step CartPole with a time limit; give columns as the examples make them, and every episode by itself."""
-    import vecwrap
-
     env = vecwrap.build("CartPole-v1", n=3, wrappers=[f"time_limit:{cut}"], backend="dummy")
     observations, _ = env.reset(seed=4)
     env.action_space.seed(4)
@@ -219,3 +222,166 @@ def test_a_cut_off_episode_is_worth_what_its_last_observation_is_worth_ppo():
 
     found = ppo.advantages(columns["rewards"], columns["dones"], columns["values"], last_values)
     np.testing.assert_allclose(found, by_sub_environment(episodes, generalised), rtol=1e-9)
+
+
+# -- self-play ---------------------------------------------------------------------------------------------------------
+
+
+def needs_games():
+    for package in ("torch", "matplotlib", "pettingzoo"):
+        pytest.importorskip(package)
+
+
+@pytest.fixture
+def selfplay(monkeypatch):
+    needs_games()
+    monkeypatch.syspath_prepend(EXAMPLES)  # where the pool finds make
+    yield imported("selfplay.py")
+    sys.modules.pop("selfplay", None)
+
+
+def losses(said):
+    """The last exam that was printed: the shares of games that it loses to random moves, from each seat, in percent."""
+    (first, second) = re.findall(r"loses to random moves: ([\d.]+)% .* ([\d.]+)%", said)[-1]
+    return float(first), float(second)
+
+
+def test_selfplay_learns_tictactoe_rates_its_snapshots_and_can_be_played_against(tmp_path):
+    needs_games()
+    said = run("selfplay.py", "--steps", 30_720, cwd=tmp_path)
+    assert np.mean(losses(said)) < 20, "random moves lose 44 % of their games to random moves"
+    out = tmp_path / "runs" / "selfplay-tictactoe"
+    assert {path.name for path in out.iterdir()} == {"agent.npz", "pool", "tournament"}
+    assert len((out / "tournament" / "ratings.csv").read_text().splitlines()) >= 3
+    assert "20,480 steps" in said
+    pool = json.loads((out / "pool" / "pool.json").read_text(encoding="utf-8"))
+    assert pool["make"] == "selfplay:make"
+
+    moves = "".join(f"{move}\n" for move in [*range(9)] * 9)
+    played = run("selfplay.py", "--play", cwd=tmp_path, typed=f"9\nno\n{moves}")
+    assert played.count("expected one of 0, 1, 2, 3, 4, 5, 6, 7, 8") == 2
+    assert "0 1 2\n3 4 5\n6 7 8\n" in played
+    assert "you are X and begin" in played
+    assert "you are X and move second" in played
+    assert re.search(r"you have won|you have lost|a draw", played)
+
+
+def test_selfplay_plays_connect_four_against_a_careful_player(tmp_path):
+    needs_games()
+    few = ("--steps", 4096, "--episodes", 20, "--seed", 2)
+    said = run("selfplay.py", "--game", "connect_four", *few, cwd=tmp_path)
+    assert "against a careful player: won" in said
+    assert (tmp_path / "runs" / "selfplay-connect_four" / "tournament" / "games.png").exists()
+    played = run("selfplay.py", "--game", "connect_four", "--play", cwd=tmp_path, typed="3\n")
+    assert "X . . .\n0 1 2 3 4 5 6\n" in played
+
+
+def test_playing_against_selfplay_ends_quietly_with_ctrl_c(selfplay, monkeypatch, capsys):
+    def interrupted(prompt):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("builtins.input", interrupted)
+    game = selfplay.GAMES["tictactoe"]
+    selfplay.play(game, selfplay.Agent(game))
+    assert capsys.readouterr().out.endswith("6 7 8\n\n")
+
+
+def test_the_advantages_of_selfplay_are_those_of_the_definition(selfplay):
+    rng = np.random.default_rng(2)
+    rewards, values, dones = rng.normal(size=(9, 3)), rng.normal(size=(10, 3)), rng.random((9, 3)) < 0.3
+    found = selfplay.advantages(rewards, dones, values)
+    for t, i in np.ndindex(9, 3):
+        expected, weight = 0.0, 1.0
+        for k in range(t, 9):
+            following = 0.0 if dones[k, i] else values[k + 1, i]
+            expected += weight * (rewards[k, i] + selfplay.GAMMA * following - values[k, i])
+            weight *= selfplay.GAMMA * selfplay.LAMBDA
+            if dones[k, i]:
+                break
+        assert found[t, i] == pytest.approx(expected)
+
+
+def any_move(observations, *, action_masks):
+    """Some legal move that depends on the whole board."""
+    weights = np.random.default_rng(5).normal(size=(18, 9))
+    return np.where(action_masks, observations.reshape(-1, 18) @ weights + weights[0], -np.inf).argmax(1)
+
+
+def test_the_exam_of_tictactoe_says_how_often_real_games_are_lost(selfplay):
+    game, expected, number = selfplay.GAMES["tictactoe"], selfplay.exam(any_move), 1000
+    for seat, probability in zip(game.seats, expected, strict=True):
+        with selfplay.games(game, ["random"], n=100, seat=seat) as env:
+            returns = vecwrap.evaluate(env, any_move, number, seed=1, progress=False).returns
+        error = np.sqrt(probability * (1 - probability) / number)
+        assert 0.1 < probability < 0.9
+        assert abs(np.mean(returns < 0) - probability) < 4 * error
+
+
+def test_the_exam_of_tictactoe_is_passed_by_perfect_play_alone(selfplay):
+    @functools.cache
+    def value(board):
+        """What the player to move, 1, can reach at least: a naive minimax."""
+        lines = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
+        if any(board[a] == board[b] == board[c] == -1 for a, b, c in lines):
+            return -1
+        return max((-value(after(board, i)) for i in range(9) if not board[i]), default=0)
+
+    def after(board, i):
+        return tuple(-1 if k == i else -cell for k, cell in enumerate(board))
+
+    def perfect(observations, *, action_masks, spoilt=None):
+        own, others = observations.astype(int).reshape(-1, 2, 9).swapaxes(0, 1)
+        boards = [tuple(board) for board in (own - others).tolist()]
+        moves = [
+            max(np.flatnonzero(m), key=lambda i: -value(after(b, i))) for b, m in zip(boards, action_masks, strict=True)
+        ]
+        for k, board in enumerate(boards):
+            if board == spoilt:
+                moves[k] = min(np.flatnonzero(action_masks[k]), key=lambda i: -value(after(board, i)))
+        return np.array(moves)
+
+    assert selfplay.exam(perfect) == (0, 0)
+    opening = (-1, 0, 0, 0, 0, 0, 0, 0, 0)
+    first, second = selfplay.exam(functools.partial(perfect, spoilt=opening))  # answered at an edge
+    assert first == 0
+    assert 0 < second < 1 / 9
+
+
+def test_the_careful_player_of_connect_four_takes_a_win_and_prevents_one(selfplay):
+    from pettingzoo.classic.connect_four.connect_four import raw_env
+
+    rng = np.random.default_rng(3)
+    game, won, prevented = raw_env(), 0, 0
+    for _ in range(30):
+        game.reset()
+        for agent in game.agent_iter():
+            seen, _, terminated, _, _ = game.last()
+            if terminated:
+                break
+            masks = seen["action_mask"].astype(bool)[None]
+            choice = int(selfplay.careful(seen["observation"].transpose(2, 0, 1)[None], action_masks=masks, rng=rng)[0])
+            assert masks[0, choice]
+            mine = [column for column in np.flatnonzero(masks[0]) if wins(game, column, agent)]
+            theirs = [column for column in np.flatnonzero(masks[0]) if wins(game, column, other(game, agent))]
+            if mine:
+                assert choice in mine
+                won += 1
+            elif theirs:
+                assert choice in theirs
+                prevented += 1
+            game.step(int(rng.choice(np.flatnonzero(masks[0]))))
+    assert won > 10
+    assert prevented > 10
+
+
+def other(game, agent):
+    return next(name for name in game.possible_agents if name != agent)
+
+
+def wins(game, column, agent):
+    """Whether a piece of an agent in a column makes four in a row."""
+    tried = type(game)()
+    tried.reset()
+    tried.board, tried.agent_selection = list(game.board), agent
+    tried.step(int(column))
+    return tried.terminations[agent] and 0 in tried.board
