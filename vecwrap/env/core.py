@@ -192,8 +192,6 @@ class Core:
         books = self.books
         if self.runner.engine:
             return None, f"{self.runner.engine} does not expose the state of its sub-environments"
-        if books.agents:
-            return None, f"{self.description.name} is a game, whose state is not saved"
         if books.endings.any_ended and books.endings.never_reset.any():
             return None, "it has not been reset yet"
         try:

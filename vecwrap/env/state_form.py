@@ -37,7 +37,8 @@ def refuse_state(
         _refuse_seeds(row.get("seed_of_takeover"), where)
         for name in ("episode", "steps"):
             fitting(row[name], 0, f"{where}: {name}")
-        fitting(row.get("ended", False), False, where)
+        for name in ("ended", "first", "waits", "gone"):
+            fitting(row.get(name, False), False, where)
         if "recovery" in row:
             _refuse_recovery(conform, row["recovery"], f"{where}: recovery")
 

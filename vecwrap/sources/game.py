@@ -16,11 +16,14 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
 from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.rows.batch import row as row_of
 from vecwrap.rows.infos import own_copy
+from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, chain_of_game, is_game, same_space
 from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.game_saving import game_state, load_game_state
 from vecwrap.sources.own_spaces import own_spaces_of_game
 from vecwrap.sources.raw_rewards import float_reward
 from vecwrap.sources.seats import ALL, Seats, agents_of, name_of
@@ -41,7 +44,10 @@ class Game(Several):
     """
 
     kind: ClassVar[str] = "game"
-    methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr", "is_wrapped", "game_state")
+    methods: ClassVar[tuple[str, ...]] = (
+        *("call", "get_attr", "set_attr", "has_attr", "is_wrapped", "game_state"),
+        *("state", "load_state"),
+    )
 
     def __init__(
         self,
@@ -473,6 +479,14 @@ class Game(Several):
 
     def ask(self, method: str, rows: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
         """Ask the game itself, once; each of the rows gets the answer."""
+        if method == "state":
+            game = self._state()
+            return [{**(game if row == rows[0] else {"env": []}), **self._state_of_row(row)} for row in rows]
+        if method == "load_state":
+            self._load_state(arguments[0][0])
+            for row, (state, _) in zip(rows, arguments, strict=True):
+                self._load_row(row, state)
+            return [None] * len(rows)
         answer = getattr(self, f"_{method}")(*arguments[0])
         return [answer, *(yours(answer) for _ in rows[1:])]
 
@@ -507,6 +521,50 @@ class Game(Several):
         if self._episode == 0:
             raise ArgumentError("game_states: the game has not been reset yet; call reset() first")
         return np.array(self.env.state())
+
+    def _state(self) -> dict[str, Any]:
+        if self._episode == 0:
+            return {"env": None}
+        return {
+            "env": game_state(self.env),
+            "mover": self._mover,
+            "present": list(self._present),
+            "acting": [seat for _, seat in self._acting],
+        }
+
+    def _state_of_row(self, row: int) -> dict[str, Any]:
+        slots, at = self._slots, self._first_row + row
+        flags = {"terminated": slots.terminations, "truncated": slots.truncations, "first": slots.first}
+        flags |= {"waits": slots.waits, "gone": slots.gone}
+        return {
+            **{name: bool(column[at]) for name, column in flags.items()},
+            "over": self._over,
+            "seed": self._seed,
+            "seed_of_takeover": self._seed_of_takeover,
+            "options": None,
+            "episode": self._episode,
+            "steps": self._moves,
+            "observation": row_of(slots.observations.batch(), at),
+        }
+
+    def _load_state(self, state: dict[str, Any]) -> None:
+        """Load what all rows have together."""
+        if state["env"] is None:
+            self._over, self._episode = True, 0
+            return
+        if self._episode == 0:  # make what a game makes at its first reset; the state then replaces it
+            self.env.reset()
+        load_game_state(self.env, state["env"])
+        self._over, self._seed, self._seed_of_takeover = state["over"], state["seed"], state["seed_of_takeover"]
+        self._episode, self._moves, self._mover = state["episode"], state["steps"], fitting(state["mover"], 0)
+        self._present, self._in_stride = list(fitting(state["present"], [])), False
+        self._let_act([(self.agents[seat], seat) for seat in fitting(state["acting"], [])])
+
+    def _load_row(self, row: int, state: dict[str, Any]) -> None:
+        slots, at = self._slots, self._first_row + row
+        slots.terminations[at], slots.truncations[at] = state["terminated"], state["truncated"]
+        slots.first[at], slots.waits[at], slots.gone[at] = state["first"], state["waits"], state["gone"]
+        slots.observations.put(at, state["observation"])
 
     def failure(self, row: int, index: int, error: BaseException, during: str, action: Any) -> Failure:
         """Report that it raised: the whole game has failed."""

@@ -81,6 +81,8 @@ class Part:
     has_attr = partialmethod(ask, "has_attr")
     is_wrapped = partialmethod(ask, "is_wrapped")
     game_state = partialmethod(ask, "game_state")
+    state = partialmethod(ask, "state")
+    load_state = partialmethod(ask, "load_state")
 
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         """Close the source, once."""

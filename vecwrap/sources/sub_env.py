@@ -239,6 +239,7 @@ class SubEnv:
             "rewards": float(slots.rewards[row]),
             "terminated": bool(slots.terminations[row]),
             "truncated": bool(slots.truncations[row]),
+            "first": bool(slots.first[row]),
         }
 
     def load_state(self, state: dict[str, Any], attributes: dict[str, Any]) -> None:
@@ -259,6 +260,7 @@ class SubEnv:
         self._episode, self._steps = state["episode"], state["steps"]
         slots.observations.put(row, state["observation"])
         slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
+        slots.first[row] = state.get("first", False)  # older files lack it
         self._autoresetting = self._in_stride = False
 
     def follow(self, schedule: bytes, episodes: int = 0) -> None:
