@@ -33,7 +33,7 @@ def load_game_state(env: Any, states: Any) -> None:
         if not own.keys() <= {"own", "attributes"} or ("own" in own) != _has_own(one):
             raise ValueError(f"{type(one).__qualname__}: expected its own state, got {sorted(map(str, own))}")
         for name, value in fitting(own["attributes"], {}, "attributes").items():
-            if name not in _INTERFACE and name not in vars(one):
+            if name not in _INTERFACE and not (name in vars(one) and is_plain(vars(one)[name])):
                 raise ValueError(f"{type(one).__qualname__}: expected what it remembers, got {name}")
             setattr(one, name, deepcopy(value))
         if "own" in own:
