@@ -1,4 +1,4 @@
-"""The commands that read monitor files: plot and compare."""
+"""The commands that read monitor files: plot, compare and watch."""
 
 from __future__ import annotations
 
@@ -223,3 +223,25 @@ def _comparison_data(runs: Sequence[Run], compared: Sequence[Compared], last: in
         "pipelines_differ": differences(compared, _settings),
         "versions_differ": differences(compared, _versions),
     }
+
+
+# -- watch ------------------------------------------------------------------------------------------------------------
+
+
+def watch_folder(folder: Path, port: int | None, host: str, console: Console) -> int:
+    """Serve the page of a run's folder until Ctrl-C, or say where the run itself serves one; return the exit status."""
+    from vecwrap.tools.watch import RunFolder, serve
+
+    page = serve(RunFolder(folder), port, host)
+    say_where(page.address, console)
+    console.print(Text("Ctrl-C ends the page, not the run.", style="dim"))
+    try:
+        page.join()
+    except KeyboardInterrupt:
+        page.close()
+    return 0
+
+
+def say_where(address: str, console: Console) -> None:
+    """Print a page's address on a line of its own."""
+    console.print(Text.assemble(("page  ", "bold"), address), soft_wrap=True)
