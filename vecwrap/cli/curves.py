@@ -230,8 +230,12 @@ def _comparison_data(runs: Sequence[Run], compared: Sequence[Compared], last: in
 
 def watch_folder(folder: Path, port: int | None, host: str, console: Console) -> int:
     """Serve the page of a run's folder until Ctrl-C, or say where the run itself serves one; return the exit status."""
-    from vecwrap.tools.watch import RunFolder, serve
+    from vecwrap.tools.watch import RunFolder, find_page, serve
 
+    if (address := find_page(folder)) is not None:
+        say_where(address, console)
+        console.print(Text("The run itself shows it.", style="dim"))
+        return 0
     page = serve(RunFolder(folder), port, host)
     say_where(page.address, console)
     console.print(Text("Ctrl-C ends the page, not the run.", style="dim"))

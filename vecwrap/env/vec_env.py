@@ -17,7 +17,15 @@ from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
 from vecwrap.env.action_masks import masks_of
 from vecwrap.env.core import Core, envs_of, find_wrapper, in_short
-from vecwrap.env.elsewhere import missing, refuse_copy, refuse_mode, refuse_render_mode, refuse_source, what_came
+from vecwrap.env.elsewhere import (
+    missing,
+    open_page,
+    refuse_copy,
+    refuse_mode,
+    refuse_render_mode,
+    refuse_source,
+    what_came,
+)
 from vecwrap.env.face import Face, FiveTuple, with_env_ids
 from vecwrap.env.given import normalizers_of, through
 from vecwrap.env.restarts import Health
@@ -36,8 +44,7 @@ Wrapper = TypeVar("Wrapper")
 class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """n sub-environments stepped together: a ``gymnasium.vector.VectorEnv`` with everything that vecwrap adds.
 
-    The common base of the backend, ``vecwrap.env.backend.Backend``, and of wrappers, which derive from
-    ``vecwrap.VecEnvWrapper``.
+    The base of the backend, ``vecwrap.env.backend.Backend``, and of ``vecwrap.VecEnvWrapper``.
 
     Attributes:
         num_envs: n.
@@ -347,6 +354,18 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def show(self) -> None:
         """Show ``picture()`` below a notebook cell; ArgumentError elsewhere, which suggests an alternative."""
         tiles.display_image(self.picture())
+
+    def watch(self, port: int | None = None, host: str = "127.0.0.1") -> str:
+        """Show it in the browser while it runs, on a page whose address is returned; needs ``vecwrap[live]``.
+
+        Args:
+            port: None: 8642, or the next one that is free.
+            host: what to listen on; any other than the default lets other machines in, unencrypted.
+
+        Raises:
+            PlanError: a package is missing, or the port is taken.
+        """
+        return open_page(self, port, host)
 
     @property
     def viewer_open(self) -> bool:

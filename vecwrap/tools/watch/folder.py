@@ -12,7 +12,7 @@ from vecwrap.errors import PlotError, VecwrapError, cut, printable, printable_li
 from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, VIDEOS
 from vecwrap.tools.compare import Record, read_record
 from vecwrap.tools.plot import PATTERN, Run, read_runs
-from vecwrap.tools.watch.source import score_in_words
+from vecwrap.tools.watch.source import score_in_words, time_in_words
 
 PICTURE = "tiles.png"
 MOST_TEXT = 200_000  # bytes of a text file
@@ -64,7 +64,7 @@ class RunFolder:
                 ["episodes", f"{sum(len(seed.scores) for seed in seeds):,}"],
                 ["score, last 100", score_in_words(seeds)],
                 ["restarts", f"{record.restarts:,}" if record and record.restarts is not None else "–"],
-                ["time", _time(seconds)],
+                ["time", time_in_words(seconds)],
             ],
             "rows": [],
             "frames": False,
@@ -150,13 +150,5 @@ class RunFolder:
         if record.end.startswith("has not ended"):
             latest = max((changed for *_, changed in self._signature), default=0) / 1e9
             silent = time.time() - latest
-            return "running" if silent < QUIET else f"no news for {_time(silent)}: killed, or slow"
+            return "running" if silent < QUIET else f"no news for {time_in_words(silent)}: killed, or slow"
         return cut(printable(record.end), 300) or "finished"
-
-
-def _time(seconds: float) -> str:
-    """Seconds as people say them."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds) // 60
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"

@@ -7,16 +7,21 @@ user of the machine, can read it. There are only GET requests, which change noth
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import json
+import os
+import re
 import secrets
 import socket
 import threading
-from collections.abc import AsyncIterator
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
 from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
+from vecwrap.env.saving import open_regular
 from vecwrap.errors import PlanError, is_installed
 from vecwrap.tools.plot import AXES
 from vecwrap.tools.watch.source import Source, curves
@@ -25,7 +30,9 @@ PORT = 8642  # free in IANA's list
 PORTS = 20  # that are tried from there on, for a second run
 LOOPBACK = "127.0.0.1"
 TICK = 0.5  # seconds between two states
+RECORD = ".page.json"  # in a run's folder, while the run serves a page
 STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
+_ADDRESS = re.compile(r"http://(127\.0\.0\.1|localhost|\[::1\]):\d+/[\w-]+/")
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "
     "object-src 'none'; base-uri 'none'; form-action 'none'",
@@ -49,16 +56,17 @@ class Page:
         address: where, with the secret in it.
     """
 
-    def __init__(self, source: Source, listener: socket.socket, host: str) -> None:
+    _server: Any
+
+    def __init__(self, source: Source, listener: socket.socket, host: str, record: Path | None) -> None:
         uvicorn: Any = import_module("uvicorn")
         token = secrets.token_urlsafe(16)
         port = listener.getsockname()[1]
         shown = LOOPBACK if host in ("0.0.0.0", "::", "") else host
         self.address = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/{token}/"
-        self._source, self._listener = source, listener
-        self._server: Any = None
+        self._source, self._listener, self._record = source, listener, record
         config = uvicorn.Config(
-            _application(source, token, host, lambda: self._server.should_exit),
+            _application(source, token, host, lambda: bool(self._server.should_exit)),
             log_config=None,
             log_level="critical",
             lifespan="off",
@@ -68,6 +76,11 @@ class Page:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._work, name="vecwrap: page", daemon=True)
         self._thread.start()
+
+    @property
+    def is_served(self) -> bool:
+        """Whether it can still be opened."""
+        return self._thread.is_alive() and not self._server.should_exit
 
     def close(self) -> None:
         """Stop serving it."""
@@ -81,7 +94,7 @@ class Page:
             self._thread.join(0.5)
 
     def _work(self) -> None:
-        with self._listener:
+        with self._listener, _recorded(self._record, self.address):
             asyncio.run(self._serve())
 
     async def _serve(self) -> None:
@@ -97,10 +110,49 @@ class Page:
         self._server.should_exit = True
 
 
-def serve(source: Source, port: int | None = None, host: str = LOOPBACK) -> Page:
-    """Serve a page of this source: on this port, or the next one from the default that is free; PlanError if taken."""
+def serve(source: Source, port: int | None = None, host: str = LOOPBACK, record_in: Path | None = None) -> Page:
+    """Serve a page of this source: on this port, or the next one from the default that is free; PlanError if taken.
+
+    ``record_in``: the run's folder, where ``find_page`` finds it.
+    """
     refuse_without_packages()
-    return Page(source, _listen(port, host), host)
+    return Page(source, _listen(port, host), host, None if record_in is None else record_in / RECORD)
+
+
+@contextlib.contextmanager
+def _recorded(record: Path | None, address: str) -> Iterator[None]:
+    """Have the address in a file that only this user can read, as long as the page is served."""
+    if record is not None:
+        with contextlib.suppress(OSError):
+            record.parent.mkdir(parents=True, exist_ok=True)
+            record.unlink(missing_ok=True)
+            with os.fdopen(os.open(record, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(json.dumps({"address": address}))
+    try:
+        yield
+    finally:
+        if record is not None:
+            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+                if json.loads(record.read_text())["address"] == address:
+                    record.unlink()
+
+
+def find_page(folder: Path) -> str | None:
+    """Return the address of the page that a run in this folder serves itself; None if there is none.
+
+    A record counts only if this user wrote it, and if it leads to this machine and to a page.
+    """
+    try:
+        with open_regular(folder / RECORD) as file:
+            status = os.fstat(file.fileno())
+            address = json.loads(file.read(1_000))["address"]
+        if status.st_uid != os.getuid() or status.st_mode & 0o077 or not _ADDRESS.fullmatch(address):
+            return None
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"{address}about", timeout=3) as answer:
+            return str(address) if answer.status == 200 else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def _listen(port: int | None, host: str) -> socket.socket:

@@ -19,7 +19,9 @@ NAME = 80  # characters of a name
 class Source(Protocol):
     """What is shown. Called by the server's thread alone."""
 
-    ended: bool  # whether it will never change again
+    @property
+    def ended(self) -> bool:
+        """Whether it will never change again."""
 
     def state(self, row: int | None) -> dict[str, Any]:
         """Return what changes all the time, as JSON; with the last steps of a row that is looked at."""
@@ -80,3 +82,11 @@ def score_in_words(seeds: Sequence[Seed], last: int = 100) -> str:
     """The mean and spread of the last episodes."""
     scores = np.concatenate([seed.scores[-last:] for seed in seeds]) if seeds else np.zeros(0)
     return f"{scores.mean():.2f} ± {scores.std():.2f}" if len(scores) else "–"
+
+
+def time_in_words(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds) // 60
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
