@@ -132,6 +132,9 @@ Snapshot = Annotated[
     ),
 ]
 Record = Annotated[bool, typer.Option("--record", help="Record videos, into the subfolder videos.")]
+Watched = Annotated[
+    bool, typer.Option("--watch", help="Show the run in the browser while it lasts: prints the page's address.")
+]
 Port = Annotated[
     int | None,
     typer.Option(min=0, max=65535, help="The page's port. Default: 8642, or the next one that is free."),
@@ -196,6 +199,9 @@ def run(
     record: Record = False,
     snapshot: Snapshot = None,
     interval: Interval = 10.0,
+    watched: Watched = False,
+    port: Port = None,
+    host: Host = "127.0.0.1",
     settings: Settings = None,
     evaluation: Evaluation = False,
     no_imports: NoImports = False,
@@ -206,7 +212,10 @@ def run(
 
     options = {"n": n, "seed": seed, "backend": backend}
     spec = read_pipeline(pipeline, settings or (), options, evaluation=evaluation, imports=not no_imports)
-    chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
+    if (port is not None or host != "127.0.0.1") and not watched:
+        raise SpecError("--port and --host are of the page: expected --watch beside them")
+    page = (port, host) if watched else None
+    chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation, page)
     raise typer.Exit(run_pipeline(spec, chosen, _console()))
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.cli.output import figures_table, print_json
+from vecwrap.cli.output import figures_table, print_json, say_where
 from vecwrap.errors import PlotError, cut, is_installed
 from vecwrap.tools.compare import Compared, Interval, compare, differences, draw_comparison
 from vecwrap.tools.plot import Curve, Run, Seed, check, check_suffix, curve, draw, read_runs, save, step_unit, time_unit
@@ -244,8 +244,3 @@ def watch_folder(folder: Path, port: int | None, host: str, console: Console) ->
     except KeyboardInterrupt:
         page.close()
     return 0
-
-
-def say_where(address: str, console: Console) -> None:
-    """Print a page's address on a line of its own."""
-    console.print(Text.assemble(("page  ", "bold"), address), soft_wrap=True)

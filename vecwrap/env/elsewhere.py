@@ -1,6 +1,5 @@
-"""What attributes of other libraries' vector environments are called here, and what else is elsewhere."""
+"""What attributes of other libraries' vector environments are called here."""
 
-from importlib import import_module
 from typing import Any, NoReturn
 
 from gymnasium.vector import VectorWrapper
@@ -20,12 +19,6 @@ _HERE = {
     **dict.fromkeys(["reset_infos", "buf_infos"], "the second value that reset returns"),
     "max_episode_steps": "spec.max_episode_steps",
 }
-
-
-def open_page(env: Any, port: int | None, host: str) -> str:
-    """Open the page of an environment, and return its address."""
-    tools = import_module("vecwrap.tools.watch")  # by name: what is around environments stands on a floor above
-    return str(tools.watch(env, port, host).address)
 
 
 def missing(owner: object, name: str) -> AttributeError:

@@ -17,15 +17,7 @@ from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
 from vecwrap.env.action_masks import masks_of
 from vecwrap.env.core import Core, envs_of, find_wrapper, in_short
-from vecwrap.env.elsewhere import (
-    missing,
-    open_page,
-    refuse_copy,
-    refuse_mode,
-    refuse_render_mode,
-    refuse_source,
-    what_came,
-)
+from vecwrap.env.elsewhere import missing, refuse_copy, refuse_mode, refuse_render_mode, refuse_source, what_came
 from vecwrap.env.face import Face, FiveTuple, with_env_ids
 from vecwrap.env.given import normalizers_of, through
 from vecwrap.env.restarts import Health
@@ -44,7 +36,7 @@ Wrapper = TypeVar("Wrapper")
 class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """n sub-environments stepped together: a ``gymnasium.vector.VectorEnv`` with everything that vecwrap adds.
 
-    The base of the backend, ``vecwrap.env.backend.Backend``, and of ``vecwrap.VecEnvWrapper``.
+    The base of the backend and of ``vecwrap.VecEnvWrapper``.
 
     Attributes:
         num_envs: n.
@@ -61,8 +53,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         row_games: (n,) int64. The number of each row's game; without games, of its sub-environment.
         row_agents: (n,) text. The name of each row's agent; without games, "".
         training: whether the wrappers update their statistics; set by ``train()`` and ``eval()``.
-        core, face: what the whole chain has once, and what this environment does for its caller; for what is built
-            around environments, as adapters and tools are.
+        core, face: what the chain has once, and what this environment does for its caller; for adapters and tools.
 
     Every method in use: the page "API" (docs/api.md).
 
@@ -361,11 +352,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             port: None: 8642, or the next one that is free.
             host: what to listen on; any other than the default lets other machines in, unencrypted.
-
-        Raises:
-            PlanError: a package is missing, or the port is taken.
         """
-        return open_page(self, port, host)
+        return tiles.open_page(self, port, host)
 
     @property
     def viewer_open(self) -> bool:
@@ -412,9 +400,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the chain: of its wrappers and, if they support it, of the sub-environments; as data.
 
-        A sub-environment supports it if it and each of its wrappers either has ``state_dict`` and ``load_state_dict``,
-        or is ALE's, or is one of Gymnasium's or vecwrap's wrappers. Otherwise the entry ``"sub_envs_missing"`` gives
-        the reason; after a load such an environment needs a reset, while the wrappers continue.
+        A sub-environment supports it if it and each of its wrappers has ``state_dict`` and ``load_state_dict``, or is
+        ALE's, Gymnasium's or vecwrap's. Otherwise the entry ``"sub_envs_missing"`` gives the reason; after a load such
+        an environment needs a reset, while the wrappers continue.
         """
         return checkpoint.state_dict(self)
 
@@ -474,19 +462,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             self.load_state_dict(checkpoint.read_state(path))
 
     def get_original_obs(self) -> Any:
-        """Return the observations last shown, n rows, as they reached the innermost wrapper that normalises them.
-
-        Raises:
-            LookupError, ResetNeededError: no wrapper does; nothing has been shown yet.
-        """
+        """Return the observations last shown, n rows, as they reached the innermost wrapper that normalises them."""
         return gymnasium_form.to_gymnasium(normalizers_of(self.chain, ObservationNormalizer)[0].original())
 
     def get_original_reward(self) -> FloatArray:
-        """Return the rewards last shown, (n,) float64, before any wrapper normalised them; 0 after a reset.
-
-        Raises:
-            LookupError, ResetNeededError: no wrapper normalises rewards; nothing has been shown yet.
-        """
+        """Return the rewards last shown, (n,) float64, before any wrapper normalised them; 0 after a reset."""
         return normalizers_of(self.chain, RewardNormalizer)[0].original()  # type: ignore[no-any-return]
 
     def normalize_obs(self, observations: Any) -> Any:

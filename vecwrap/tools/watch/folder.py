@@ -58,6 +58,7 @@ class RunFolder:
             "status": self._status(),
             "trouble": self._trouble,
             "version": self.version,
+            "games": min((len(seed.scores) for seed in seeds), default=0),
             "figures": [
                 ["agent steps", f"{steps:,}"],
                 ["steps/s", f"{steps / seconds:,.0f}" if seconds and steps else "–"],

@@ -97,6 +97,7 @@ class Live:
             "status": "finished" if ended else "running",
             "trouble": "" if monitor is not None else "For scores and curves, give the pipeline the wrapper monitor.",
             "version": self._version,
+            "games": games,
             "figures": [
                 ["agent steps" if monitor is not None else "steps while watched", f"{steps:,}"],
                 ["steps/s", self._rate(now, steps)],

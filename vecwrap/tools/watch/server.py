@@ -227,8 +227,8 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
     async def frame(request: Any) -> Any:
         row = _number(request.query_params.get("row"))
         content = source.frame(row)
-        if content is None:
-            return _refused(responses, 404)
+        if content is None:  # not yet
+            return responses.Response(status_code=204, headers=HEADERS)
         kind = "image/jpeg" if row is None else "image/png"
         return responses.Response(content, media_type=kind, headers=HEADERS)
 

@@ -4,9 +4,10 @@ const $ = (id) => document.getElementById(id);
 const FRAMES_EACH = 200; // milliseconds
 const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C"]; // Okabe and Ito's
 const ON_DARK = ["#56B4E9", "#E69F00", "#2FC79A", "#E3A0C8", "#FF8A3D", "#4A9BE8", "#B0B0B0"];
-const STATES = { running: "running", out: "waited for", resting: "resting", lost: "lost", restarted: "was restarted" };
+const STATES = { running: "running", out: "waited for", resting: "resting", lost: "lost", restarted: "restarted lately" };
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let events = null, state = null, version = -1, selected = null, ended = false, drawing = false, shownAt = 0, retry = 0;
+let chosen = false; // whether somebody has chosen how much is smoothed
 
 function element(name, text, attributes = {}) {
   const made = document.createElement(name);
@@ -37,7 +38,7 @@ function look() {
     events.close();
     if (ended) return;
     if (retry++ < 3) setTimeout(look, 1000);
-    else badge("the program is gone", "other");
+    else badge(state && state.status === "finished" ? "finished" : "the program has ended", "other");
   };
 }
 
@@ -112,6 +113,7 @@ async function draw() {
   if (!window.Plotly || drawing) { setTimeout(draw, 300); return; }
   drawing = true;
   try {
+    if (!chosen) $("smooth").value = String([100, 30, 10].find((window) => window * 5 <= state.games) || 1);
     const x = document.querySelector("#axes input:checked").value;
     const data = await get(`curves?x=${x}&smooth=${$("smooth").value}`);
     if (data.runs.length) plot(data);
@@ -169,23 +171,35 @@ function rows(now) {
   const counts = {};
   now.rows.forEach((row, i) => {
     strip.children[i].dataset.state = row.state;
-    strip.children[i].title = label(row) + `  ${STATES[row.state] || row.state}`;
+    strip.children[i].title = `${label(row)} · ${STATES[row.state] || row.state}`;
     counts[row.state] = (counts[row.state] || 0) + 1;
   });
   $("legend").replaceChildren(...Object.keys(counts).flatMap((name) =>
     [element("i", undefined, { "data-state": name }), `${counts[name]} ${STATES[name] || name}`]));
-  const failed = now.rows.filter((row) => row.reason);
-  $("restarts").hidden = !failed.length;
-  $("reasons").replaceChildren(...failed.slice(0, 50).map((row) =>
-    element("li", `#${row.row}: ${row.restarts} ${row.restarts === 1 ? "restart" : "restarts"}; ${row.reason}`)));
+  const reasons = new Map();
+  for (const row of now.rows.filter((one) => one.reason)) {
+    const text = `${row.restarts} ${row.restarts === 1 ? "restart" : "restarts"}; ${row.reason}`;
+    reasons.set(text, [...(reasons.get(text) || []), `#${row.row}`]);
+  }
+  $("restarts").hidden = !reasons.size;
+  const lines = [...reasons].slice(0, 50).map(([text, names]) => `${names.slice(0, 12).join(" ")}: ${text}`);
+  if (lines.join("\n") !== $("reasons").dataset.shown) {
+    $("reasons").dataset.shown = lines.join("\n");
+    $("reasons").replaceChildren(...lines.map((text) => element("li", text)));
+  }
   $("no-frames").hidden = Boolean(now.frames);
   put("no-frames", now.frames ? "" : now.why_no_frames || "");
   tiles(now);
   if (selected !== null && now.last) last(now.last);
 }
 
-const label = (row) => `#${row.row}` + (row.agent ? ` ${row.agent}` : "")
-  + (row.score === null ? "" : `  score ${row.score}`) + (row.length === null ? "" : `  ${row.length} steps`);
+const label = (row) => [`#${row.row}`, row.agent, row.score === null ? "" : `score ${row.score}`,
+  row.length === null ? "" : `${row.length} ${row.length === 1 ? "step" : "steps"}`].filter(Boolean).join(" · ");
+
+function columns(width, shown, squarish) { // all in a row, or as the picture of all has them, or as many as fit
+  const fit = Math.floor(width / 150);
+  return shown <= fit ? Math.max(shown, 4) : squarish <= fit ? squarish : Math.max(2, fit);
+}
 
 function tiles(now) {
   const box = $("tiles"), shown = now.frames ? now.frames.rows : [];
@@ -197,6 +211,8 @@ function tiles(now) {
       return tile;
     }));
   }
+  if (shown.length) box.style.gridTemplateColumns =
+    `repeat(${columns(box.clientWidth, shown.length, now.frames.columns)}, minmax(0, 1fr))`;
   shown.forEach((i, k) => {
     const tile = box.children[k], row = now.rows[i];
     tile.dataset.state = row.state;
@@ -212,7 +228,7 @@ async function frames() {
     shownAt = performance.now();
     try {
       const answer = await fetch("frame");
-      if (answer.ok) {
+      if (answer.status === 200) {
         const image = await createImageBitmap(await answer.blob());
         const { columns, rows: shown } = state.frames, lines = Math.ceil(shown.length / columns);
         const width = image.width / columns, height = image.height / lines;
@@ -222,7 +238,7 @@ async function frames() {
       }
       if (selected !== null) {
         const one = await fetch(`frame?row=${selected}`);
-        if (one.ok) {
+        if (one.status === 200) {
           const image = await createImageBitmap(await one.blob());
           crop($("large-frame"), image, 0, 0, image.width, image.height);
           image.close();
@@ -259,7 +275,7 @@ function last(steps) {
 $("close").addEventListener("click", () => $("large").close());
 $("large").addEventListener("close", () => { selected = null; look(); });
 $("axes").addEventListener("change", draw);
-$("smooth").addEventListener("change", draw);
+$("smooth").addEventListener("change", () => { chosen = true; draw(); });
 dark.addEventListener("change", draw);
 document.addEventListener("visibilitychange", look);
 look();
