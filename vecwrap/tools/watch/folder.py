@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class RunFolder:
         self._inside = folder.resolve()
         self._runs: list[Run] = []
         self._record: Record | None = None
-        self._signature: list[tuple[str, int, int]] = []
+        self._signature: list[tuple[Path, int, int]] = []
         self._trouble = ""
         self.version = 0
 
@@ -128,21 +129,37 @@ class RunFolder:
     def _read(self) -> None:
         """Read again what has changed; the last good reading stays if that fails."""
         found = []
+        for path in self._files():
+            with contextlib.suppress(OSError):  # it was there a moment ago
+                status = path.stat()
+                found.append((path, status.st_size, status.st_mtime_ns))
+        if found == self._signature:
+            return
+        self._signature, self.version = found, self.version + 1
+        troubles = [self._attempt(self._read_record), self._attempt(self._read_runs)]
+        self._trouble = cut(printable_lines("\n".join(filter(None, troubles))), 1_000)
+
+    def _attempt(self, read: Callable[[], None]) -> str:
         try:
-            for path in self._files():
-                if self._within(path) is None:
-                    raise PlotError(f"{path}: expected a file within the run's folder, got a link out of it")
-                stat = path.stat()
-                found.append((str(path), stat.st_size, stat.st_mtime_ns))
-            if found == self._signature:
-                return
-            self._signature, self.version = found, self.version + 1
-            monitored = any(path.endswith("monitor.csv") for path, *_ in found)
-            self._record = read_record(self.folder)
-            self._runs = read_runs([self.folder]) if monitored else []
-            self._trouble = ""
+            read()
         except (VecwrapError, OSError) as error:
-            self._trouble = cut(printable_lines(str(error)), 1_000)
+            return str(error)
+        return ""
+
+    def _read_record(self) -> None:
+        self._refuse_outside(FACTS, PROGRESS, PIPELINE)
+        self._record = read_record(self.folder)
+
+    def _read_runs(self) -> None:
+        names = [PATTERN, f"*/{PATTERN}"]
+        self._refuse_outside(*names)
+        if any(True for name in names for _ in self.folder.glob(name)):
+            self._runs = read_runs([self.folder])
+
+    def _refuse_outside(self, *patterns: str) -> None:
+        for path in (path for pattern in patterns for path in self.folder.glob(pattern)):
+            if self._within(path) is None:
+                raise PlotError(f"{path}: expected a file within the run's folder, got a link out of it")
 
     def _status(self) -> str:
         record = self._record
