@@ -56,7 +56,7 @@ class Live:
         self._env = weakref.ref(env)
         self._core, self._backend = env.core, weakref.ref(env.unwrapped)
         self._title = cut(printable(str(env.core.env_id)), 80)
-        self._described = cut(printable(repr(env)), 300)
+        self._described = cut(printable(repr(env)[1:-1].removeprefix("VecEnv ")), 300)
         self._plan = printable_lines(str(env.plan) if env.plan is not None else repr(env))
         monitor = next((wrapper for wrapper in env.chain if isinstance(wrapper, Monitor)), None)
         self._monitor = None if monitor is None else weakref.ref(monitor)

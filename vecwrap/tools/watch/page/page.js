@@ -113,7 +113,7 @@ async function draw() {
   if (!window.Plotly || drawing) { setTimeout(draw, 300); return; }
   drawing = true;
   try {
-    if (!chosen) $("smooth").value = String([100, 30, 10].find((window) => window * 5 <= state.games) || 1);
+    if (!chosen) $("smooth").value = String([100, 30].find((window) => window * 2 <= state.games) || 10);
     const x = document.querySelector("#axes input:checked").value;
     const data = await get(`curves?x=${x}&smooth=${$("smooth").value}`);
     if (data.runs.length) plot(data);
@@ -206,7 +206,9 @@ function tiles(now) {
   if (box.children.length !== shown.length) {
     box.replaceChildren(...shown.map((i) => {
       const tile = element("button", undefined, { type: "button" });
-      tile.append(element("span", "", { class: "label" }), element("canvas"));
+      const head = element("span", undefined, { class: "label" });
+      head.append(element("span"), element("span"));
+      tile.append(head, element("canvas"));
       tile.addEventListener("click", () => enlarge(i));
       return tile;
     }));
@@ -216,8 +218,11 @@ function tiles(now) {
   shown.forEach((i, k) => {
     const tile = box.children[k], row = now.rows[i];
     tile.dataset.state = row.state;
-    const text = label(row);
-    if (tile.firstChild.textContent !== text) tile.firstChild.textContent = text;
+    const [name, length] = tile.firstChild.children;
+    name.textContent = [`#${row.row}`, row.agent, row.score === null ? "" : `score ${row.score}`].filter(Boolean).join(" ");
+    length.textContent = row.length === null ? "" : row.length;
+    tile.setAttribute("aria-label", label(row));
+    tile.title = label(row);
   });
   $("large-title").textContent = selected === null || !now.rows[selected] ? "" : label(now.rows[selected]);
 }
