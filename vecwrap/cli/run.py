@@ -93,7 +93,11 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
             files.callback(journal.close)
             files.enter_context(journal.warnings_too())
         if settings.page is not None:
-            say_where(env.watch(*settings.page), console)
+            from vecwrap.tools.watch import watch
+
+            page = watch(env, *settings.page)
+            files.callback(page.close)
+            say_where(page.address, console)
         running.go(act)
         return running.finish()
 

@@ -7,6 +7,7 @@ user of the machine, can read it. There are only GET requests, which change noth
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import ipaddress
 import json
@@ -76,6 +77,7 @@ class Page:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._work, name="vecwrap: page", daemon=True)
         self._thread.start()
+        atexit.register(self.close)  # so that browsers are told, and no record is left
 
     @property
     def is_served(self) -> bool:
@@ -83,7 +85,8 @@ class Page:
         return self._thread.is_alive() and not self._server.should_exit
 
     def close(self) -> None:
-        """Stop serving it."""
+        """Stop serving it, once browsers were told."""
+        atexit.unregister(self.close)
         self._server.should_exit = True
         if threading.current_thread() is not self._thread:
             self._thread.join(5)
@@ -96,6 +99,7 @@ class Page:
     def _work(self) -> None:
         with self._listener, _recorded(self._record, self.address):
             asyncio.run(self._serve())
+        atexit.unregister(self.close)
 
     async def _serve(self) -> None:
         ending = asyncio.create_task(self._end())
@@ -203,13 +207,13 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         source.watched(viewers)
         try:
             while True:
-                ended = source.ended  # before the state, so that the last one is complete
+                ended = source.ended or stopping()  # before the state, so that the last one is complete
                 yield f"event: state\ndata: {_json(source.state(row))}\n\n"
                 if ended:
                     yield "event: ended\ndata: {}\n\n"
                     return
                 await asyncio.sleep(TICK)
-                if stopping() or await request.is_disconnected():
+                if await request.is_disconnected():
                     return
         finally:
             viewers -= 1

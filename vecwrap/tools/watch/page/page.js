@@ -33,7 +33,11 @@ function look() {
   if (ended || document.hidden) return;
   events = new EventSource(selected === null ? "events" : `events?row=${selected}`);
   events.addEventListener("state", (event) => { retry = 0; show(JSON.parse(event.data)); });
-  events.addEventListener("ended", () => { ended = true; events.close(); });
+  events.addEventListener("ended", () => {
+    ended = true;
+    events.close();
+    if (state.status === "running") badge("the program has ended", "other");
+  });
   events.onerror = () => {
     events.close();
     if (ended) return;
