@@ -5,6 +5,7 @@ import threading
 import time
 from urllib.parse import urlsplit
 
+import imageio.v3 as imageio
 import pytest
 
 import vecwrap
@@ -149,6 +150,9 @@ def test_a_run_that_goes_on_is_followed_until_it_ends(tab):
         tab.wait_for_selector("#last td")
         until(tab, "document.getElementById('large-frame').width === 600")
         assert tab.text_content("#large-title").startswith("#1 · score ")
+        with tab.expect_download() as saved:
+            tab.click("#save-one")
+        assert imageio.imread(saved.value.path()).shape == (400, 600, 3)
         tab.keyboard.press("Escape")
         tab.wait_for_selector("#large", state="hidden")
         onlooker = watch(env)._source._onlooker

@@ -33,6 +33,12 @@ def write_run(folder, *, env_id="CartPole-v1", games=40):
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    """Files are read again at once, whatever the last reading took."""
+    monkeypatch.setattr(folder_source, "READ_SHARE", 0)
+
+
 @pytest.fixture
 def page(tmp_path):
     served = serve(RunFolder(write_run(tmp_path / "run")), 0)
@@ -204,6 +210,21 @@ def test_a_file_that_grows_is_read_again(tmp_path):
     (folder / "monitor.csv").write_text("nothing of the kind\n")
     assert "expected a monitor file" in first_state(served)["trouble"]
     served.close()
+
+
+def test_whether_a_run_goes_on_is_told_by_its_record_or_by_its_files(tmp_path):
+    folder = write_run(tmp_path / "run")
+    source = RunFolder(folder)
+    assert source.state(None)["status"] == "finished"
+    (folder / "run.json").write_text('{"end": null}')
+    assert source.state(None)["status"] == "running"
+    (folder / "run.json").unlink()
+    assert source.state(None)["status"] == "running"
+    for path in folder.iterdir():
+        os.utime(path, (time.time() - 3 * 3600,) * 2)
+    assert source.state(None)["status"] == "last news 3 h 00 ago"
+    (folder / "run.json").write_text('{"end": "failed: out of luck"}')
+    assert source.state(None)["status"] == "failed: out of luck"
 
 
 def test_names_of_a_strangers_run_arrive_as_plain_text(tmp_path):

@@ -18,6 +18,7 @@ from vecwrap.tools.watch.source import score_in_words, time_in_words
 PICTURE = "tiles.png"
 MOST_TEXT = 200_000  # bytes of a text file
 MOST_VIDEOS = 12
+READ_SHARE = 10  # reading files that grow may take a tenth of the time
 QUIET = 60.0  # seconds without a change, after which a run without an end may have been killed
 
 
@@ -39,6 +40,7 @@ class RunFolder:
         self._record: Record | None = None
         self._signature: list[tuple[Path, int, int]] = []
         self._trouble = ""
+        self._next = 0.0
         self.version = 0
 
     def state(self, row: int | None) -> dict[str, Any]:
@@ -133,11 +135,13 @@ class RunFolder:
             with contextlib.suppress(OSError):  # it was there a moment ago
                 status = path.stat()
                 found.append((path, status.st_size, status.st_mtime_ns))
-        if found == self._signature:
+        began = time.monotonic()
+        if found == self._signature or began < self._next:
             return
         self._signature, self.version = found, self.version + 1
         troubles = [self._attempt(self._read_record), self._attempt(self._read_runs)]
         self._trouble = cut(printable_lines("\n".join(filter(None, troubles))), 1_000)
+        self._next = began + READ_SHARE * (time.monotonic() - began)
 
     def _attempt(self, read: Callable[[], None]) -> str:
         try:
@@ -165,8 +169,11 @@ class RunFolder:
         record = self._record
         if record is None:
             return ""
-        if record.end.startswith("has not ended"):
+        unknown = not (self.folder / FACTS).exists()
+        if unknown or record.end.startswith("has not ended"):
             latest = max((changed for *_, changed in self._signature), default=0) / 1e9
             silent = time.time() - latest
-            return "running" if silent < QUIET else f"no news for {time_in_words(silent)}: killed, or slow"
+            if silent < QUIET:
+                return "running"
+            return f"last news {time_in_words(silent)} ago{'' if unknown else ': killed, or slow'}"
         return cut(printable(record.end), 300) or "finished"

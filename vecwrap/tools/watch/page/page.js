@@ -191,6 +191,7 @@ function rows(now) {
     $("reasons").dataset.shown = lines.join("\n");
     $("reasons").replaceChildren(...lines.map((text) => element("li", text)));
   }
+  $("save").hidden = !now.frames;
   $("no-frames").hidden = Boolean(now.frames);
   put("no-frames", now.frames ? "" : now.why_no_frames || "");
   tiles(now);
@@ -267,6 +268,8 @@ function crop(canvas, image, left, top, width, height) {
 function enlarge(row) {
   selected = row;
   $("last").replaceChildren();
+  $("save-one").href = `frame?row=${row}`;
+  $("save-one").download = `tile-${row}.png`;
   $("large").showModal();
   look();
 }
