@@ -13,6 +13,7 @@ import pytest
 import vecwrap
 from vecwrap.errors import PlanError, PlotError
 from vecwrap.tools.watch import RunFolder, find_page, serve, server
+from vecwrap.tools.watch import folder as folder_source
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
