@@ -223,7 +223,7 @@ def test_whether_a_run_goes_on_is_told_by_its_record_or_by_its_files(tmp_path):
     assert source.state(None)["status"] == "running"
     for path in folder.iterdir():
         os.utime(path, (time.time() - 3 * 3600,) * 2)
-    assert source.state(None)["status"] == "last news 3 h 00 ago"
+    assert source.state(None)["status"] == "last news 3 h 00 min ago"
     (folder / "run.json").write_text('{"end": "failed: out of luck"}')
     assert source.state(None)["status"] == "failed: out of luck"
 
