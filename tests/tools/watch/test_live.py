@@ -1,12 +1,14 @@
 """What a page says of an environment that runs, read by an HTTP client; and what it costs, counted in calls."""
 
 import contextlib
+import gc
 import http.client
 import json
 import os
 import signal
 import threading
 import time
+import weakref
 from urllib.parse import urlsplit
 
 import cv2
@@ -251,8 +253,12 @@ def test_signals_are_left_alone_and_the_environment_is_not_kept_alive():
     assert page._thread is not threading.current_thread()
     with looking(env):
         assert handlers[1] is signal.getsignal(signal.SIGTERM)
+    core = weakref.ref(env.core)
     del env
     page.join()
+    del page
+    gc.collect()
+    assert core() is None
 
 
 def test_the_stream_is_the_same_while_somebody_looks():

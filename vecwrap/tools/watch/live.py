@@ -37,15 +37,18 @@ RESTARTED = 30.0  # seconds for which a row is shown as restarted
 READ_SHARE = 30  # reading a growing file may take a thirtieth of the time
 
 
-_pages: weakref.WeakKeyDictionary[Any, Page] = weakref.WeakKeyDictionary()  # by the chain's core
+# By the chain's core; a page is kept by its thread, and has the core.
+_pages: weakref.WeakKeyDictionary[Any, weakref.ref[Page]] = weakref.WeakKeyDictionary()
 
 
 def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> Page:
     """Serve the page of an environment; the same one when asked again."""
-    page = _pages.get(env.core)
+    known = _pages.get(env.core)
+    page = None if known is None else known()
     if page is None or not page.is_served:
         live = Live(env)
-        page = _pages[env.core] = serve(live, port, host, record_in=live.folder)
+        page = serve(live, port, host, record_in=live.folder)
+        _pages[env.core] = weakref.ref(page)
     return page
 
 
