@@ -17,6 +17,7 @@ help:  ## show this list
 
 demo: $(VENV)/.demo  ## eight real Pongs under a random policy: examples/pong.yaml
 	$(BIN)/vecwrap run examples/pong.yaml
+	@echo 'In the browser while it runs: $(BIN)/pip install -e ".[live]" && $(BIN)/vecwrap run examples/pong.yaml --watch'
 
 test: $(VENV)/.test  ## the whole suite
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -132,6 +132,20 @@ Snapshot = Annotated[
     ),
 ]
 Record = Annotated[bool, typer.Option("--record", help="Record videos, into the subfolder videos.")]
+Watched = Annotated[
+    bool, typer.Option("--watch", help="Show the run in the browser while it lasts: prints the page's address.")
+]
+Port = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="The page's port. Default: 8642, or the next one that is free."),
+]
+Host = Annotated[
+    str,
+    typer.Option(
+        help="The address that the page listens on. Any other than the default lets other machines in, unencrypted; "
+        "rather forward the port: ssh -L 8642:localhost:8642 SERVER."
+    ),
+]
 Interval = Annotated[
     float, typer.Option(min=0.001, help="Seconds between rows of progress.csv, and between lines when piped.")
 ]
@@ -185,6 +199,9 @@ def run(
     record: Record = False,
     snapshot: Snapshot = None,
     interval: Interval = 10.0,
+    watched: Watched = False,
+    port: Port = None,
+    host: Host = "127.0.0.1",
     settings: Settings = None,
     evaluation: Evaluation = False,
     no_imports: NoImports = False,
@@ -195,7 +212,10 @@ def run(
 
     options = {"n": n, "seed": seed, "backend": backend}
     spec = read_pipeline(pipeline, settings or (), options, evaluation=evaluation, imports=not no_imports)
-    chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
+    if (port is not None or host != "127.0.0.1") and not watched:
+        raise SpecError("--port and --host are of the page: expected --watch beside them")
+    page = (port, host) if watched else None
+    chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation, page)
     raise typer.Exit(run_pipeline(spec, chosen, _console()))
 
 
@@ -472,6 +492,20 @@ def compare(
     from vecwrap.cli.curves import compare_runs
 
     raise typer.Exit(compare_runs(runs, last=last, out=out or (), as_json=as_json, console=_console()))
+
+
+@app.command(epilog="Example: vecwrap watch runs/tonight --port 9000")
+def watch(
+    folder: Annotated[
+        Path, typer.Argument(help="A run's folder, or one with a folder for each seed.", metavar="RUN_FOLDER")
+    ],
+    port: Port = None,
+    host: Host = "127.0.0.1",
+) -> None:
+    """Show a run in the browser, finished or running: curves, figures, plan, log; prints the page's address."""
+    from vecwrap.cli.curves import watch_folder
+
+    raise typer.Exit(watch_folder(folder, port, host, _console()))
 
 
 @_command()

@@ -1,4 +1,4 @@
-"""The commands that read monitor files: plot and compare."""
+"""The commands that read monitor files: plot, compare and watch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.cli.output import figures_table, print_json
+from vecwrap.cli.output import figures_table, print_json, say_where
 from vecwrap.errors import PlotError, cut, is_installed
 from vecwrap.tools.compare import Compared, Interval, compare, differences, draw_comparison
 from vecwrap.tools.plot import Curve, Run, Seed, check, check_suffix, curve, draw, read_runs, save, step_unit, time_unit
@@ -223,3 +223,24 @@ def _comparison_data(runs: Sequence[Run], compared: Sequence[Compared], last: in
         "pipelines_differ": differences(compared, _settings),
         "versions_differ": differences(compared, _versions),
     }
+
+
+# -- watch ------------------------------------------------------------------------------------------------------------
+
+
+def watch_folder(folder: Path, port: int | None, host: str, console: Console) -> int:
+    """Serve the page of a run's folder until Ctrl-C, or say where the run itself serves one; return the exit status."""
+    from vecwrap.tools.watch import RunFolder, find_page, serve
+
+    if (address := find_page(folder)) is not None:
+        say_where(address, console)
+        console.print(Text("The run itself shows it.", style="dim"))
+        return 0
+    page = serve(RunFolder(folder), port, host)
+    say_where(page.address, console)
+    console.print(Text("Ctrl-C ends the page, not the run.", style="dim"))
+    try:
+        page.join()
+    except KeyboardInterrupt:
+        page.close()
+    return 0

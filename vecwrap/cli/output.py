@@ -134,3 +134,8 @@ def figures_table(name: str, *titles: str, whole: bool = False) -> Table:
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     return table
+
+
+def say_where(address: str, console: Console) -> None:
+    """Print a page's address on a line of its own."""
+    console.print(Text.assemble(("page  ", "bold"), address), soft_wrap=True)

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from vecwrap.cli.inspect import show_findings
 from vecwrap.cli.journal import Journal, refuse_taken
-from vecwrap.cli.output import name_table, print_json
+from vecwrap.cli.output import name_table, print_json, say_where
 from vecwrap.cli.pipelines import read_settings, refuse_imported, with_images, with_monitor, with_videos
 from vecwrap.env.games import one_a_game
 from vecwrap.env.picture import SIZE, game_labels, labelled
@@ -62,6 +62,7 @@ class RunSettings:
     interval: float = 10.0
     snapshot: Path | None = None
     evaluation: bool = False
+    page: tuple[int | None, str] | None = None  # the port and the host of a page that shows it
 
 
 def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, loaded: Run | None = None) -> int:
@@ -91,6 +92,12 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
             journal = running.journal = Journal(out, planned, {"policy": settings.policy})
             files.callback(journal.close)
             files.enter_context(journal.warnings_too())
+        if settings.page is not None:
+            from vecwrap.tools.watch import watch
+
+            page = watch(env, *settings.page)
+            files.callback(page.close)
+            say_where(page.address, console)
         running.go(act)
         return running.finish()
 
@@ -253,6 +260,8 @@ class _Running:
         for wrapper in self._videos:
             lines += [("video", str(seen_from_here(path))) for path in wrapper.paths[-3:]]
         lines.append(("picture", self._picture))
+        if self._settings.page is not None:
+            lines.append(("page", f"shown again by: vecwrap watch {shlex.quote(str(seen_from_here(self.folder)))}"))
         if self.journal is not None:
             whole = self.journal.folder
             lines.append(("folder", f"{whole}, rebuilt by: vecwrap load {shlex.quote(str(whole))}"))

@@ -53,6 +53,16 @@ class _Runs(Protocol):
     def has_work(self) -> bool: ...
 
 
+class Onlooker(Protocol):
+    """Somebody who looks at a running environment; never raises. Without one, a step makes no call for it."""
+
+    def before(self, actions: Batch, env_ids: IntArray) -> None:
+        """These rows are about to be sent, or reset if there are no actions: the time to ask for frames."""
+
+    def after(self, step: StepResult) -> None:
+        """These rows have arrived, as they are before any wrapper."""
+
+
 class Books:
     """The rows of a backend, which a runner steps and resets.
 
@@ -103,6 +113,7 @@ class Books:
         self.owner = os.getpid()
         self.in_line = False  # whether the next whole step may: set by the end of a general call
         self.watched = False  # whether a stopwatch is on
+        self.onlooker: Onlooker | None = None  # set by any thread; taken away by the stepping one
         self._together: tuple[int, str, str, tuple[str, ...]] = 1, "", "", ()
         self._may_be_in_line = runner.has_line and recovery is None and batch_size is None and not debug
         self._all = frozenset(range(num_rows))
@@ -181,6 +192,8 @@ class Books:
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         """Request a step of these rows, with their actions in the space's form."""
         self._refuse_parts(env_ids, of_reset=False)
+        if self.onlooker is not None:
+            self.onlooker.before(actions, env_ids)
         if self.recovery is not None and len(beginning := self.recovery.beginning_with_step(env_ids)):
             self.runner.notice_losses(beginning)  # this step did not cause them, and its resets come next in schedules
         try:
@@ -206,6 +219,8 @@ class Books:
         """Request a reset of these rows."""
         self._refuse_parts(env_ids, of_reset=True)
         self.runner.refuse_reset(seeds, options)
+        if self.onlooker is not None:
+            self.onlooker.before(None, env_ids)
         if self.recovery is not None:
             self.runner.notice_losses(env_ids)  # before this reset: they are not of its making, its seeds stay as given
         try:
@@ -252,6 +267,8 @@ class Books:
             step.failures = errors_of(self.failed)
         self.latest = step.observations
         self.interrupts.hold()
+        if self.onlooker is not None:
+            self.onlooker.after(step)
         # Last, and all three at once: if interrupted before, the next wait returns the same rows.
         self.out, self.ready, self.failed = out, left, []
         return step
@@ -337,7 +354,8 @@ class Books:
 
     def look_for_line(self) -> None:
         """At the end of a general call: may the next step take the line, because there is nothing else to do?"""
-        special = self.out or self.endings.any_ended or self.frames_changed or self.watched or self.closed
+        looked_at = self.watched or self.onlooker is not None
+        special = self.out or self.endings.any_ended or self.frames_changed or looked_at or self.closed
         self.in_line = self._may_be_in_line and not special
 
     def begin_line(self) -> None:

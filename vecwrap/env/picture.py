@@ -1,4 +1,4 @@
-"""Many frames as one image, in a grid; with labels above them and lines between them; notebooks, and OpenCV."""
+"""Many frames as one image, in a grid; with labels and lines; notebooks, the page, and OpenCV."""
 
 from __future__ import annotations
 
@@ -232,6 +232,12 @@ def display_image(image: NDArray[np.uint8]) -> None:
     _, content = load_cv2("show").imencode(".png", np.ascontiguousarray(image[..., ::-1]))
     display: Any = import_module("IPython.display")
     display.display(display.Image(data=bytes(content)))
+
+
+def open_page(env: Any, port: int | None, host: str) -> str:
+    """Open the page that shows an environment in the browser, and return its address."""
+    tools = import_module("vecwrap.tools.watch")  # by name: what is around environments stands on a floor above
+    return str(tools.watch(env, port, host).address)
 
 
 def load_cv2(wrapper: str) -> Any:

@@ -36,8 +36,7 @@ Wrapper = TypeVar("Wrapper")
 class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """n sub-environments stepped together: a ``gymnasium.vector.VectorEnv`` with everything that vecwrap adds.
 
-    The common base of the backend, ``vecwrap.env.backend.Backend``, and of wrappers, which derive from
-    ``vecwrap.VecEnvWrapper``.
+    The base of the backend and of ``vecwrap.VecEnvWrapper``.
 
     Attributes:
         num_envs: n.
@@ -54,8 +53,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         row_games: (n,) int64. The number of each row's game; without games, of its sub-environment.
         row_agents: (n,) text. The name of each row's agent; without games, "".
         training: whether the wrappers update their statistics; set by ``train()`` and ``eval()``.
-        core, face: what the whole chain has once, and what this environment does for its caller; for what is built
-            around environments, as adapters and tools are.
+        core, face: what the chain has once, and what this environment does for its caller; for adapters and tools.
 
     Every method in use: the page "API" (docs/api.md).
 
@@ -348,6 +346,15 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Show ``picture()`` below a notebook cell; ArgumentError elsewhere, which suggests an alternative."""
         tiles.display_image(self.picture())
 
+    def watch(self, port: int | None = None, host: str = "127.0.0.1") -> str:
+        """Show it in the browser while it runs, on a page whose address is returned; needs ``vecwrap[live]``.
+
+        Args:
+            port: None: 8642, or the next one that is free.
+            host: what to listen on; any other than the default lets other machines in, unencrypted.
+        """
+        return tiles.open_page(self, port, host)
+
     @property
     def viewer_open(self) -> bool:
         """Whether the window of ``render_mode="human"`` is open."""
@@ -393,9 +400,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the chain: of its wrappers and, if they support it, of the sub-environments; as data.
 
-        A sub-environment supports it if it and each of its wrappers either has ``state_dict`` and ``load_state_dict``,
-        or is ALE's, or is one of Gymnasium's or vecwrap's wrappers. Otherwise the entry ``"sub_envs_missing"`` gives
-        the reason; after a load such an environment needs a reset, while the wrappers continue.
+        A sub-environment supports it if it and each of its wrappers has ``state_dict`` and ``load_state_dict``, or is
+        ALE's, Gymnasium's or vecwrap's. Otherwise the entry ``"sub_envs_missing"`` gives the reason; after a load such
+        an environment needs a reset, while the wrappers continue.
         """
         return checkpoint.state_dict(self)
 
@@ -455,19 +462,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             self.load_state_dict(checkpoint.read_state(path))
 
     def get_original_obs(self) -> Any:
-        """Return the observations last shown, n rows, as they reached the innermost wrapper that normalises them.
-
-        Raises:
-            LookupError, ResetNeededError: no wrapper does; nothing has been shown yet.
-        """
+        """Return the observations last shown, n rows, as they reached the innermost wrapper that normalises them."""
         return gymnasium_form.to_gymnasium(normalizers_of(self.chain, ObservationNormalizer)[0].original())
 
     def get_original_reward(self) -> FloatArray:
-        """Return the rewards last shown, (n,) float64, before any wrapper normalised them; 0 after a reset.
-
-        Raises:
-            LookupError, ResetNeededError: no wrapper normalises rewards; nothing has been shown yet.
-        """
+        """Return the rewards last shown, (n,) float64, before any wrapper normalised them; 0 after a reset."""
         return normalizers_of(self.chain, RewardNormalizer)[0].original()  # type: ignore[no-any-return]
 
     def normalize_obs(self, observations: Any) -> Any:

@@ -135,7 +135,7 @@ def differences(
 
 
 @dataclass(frozen=True)
-class _Record:
+class Record:
     """What ``vecwrap run`` wrote beside a seed's monitor files; without it, all is unknown."""
 
     seconds: float | None
@@ -151,7 +151,7 @@ def _mean(values: FloatArray) -> Any:
 
 
 def _compared(run: Run, last: int) -> Compared:
-    records = [_read_record(seed.path if seed.path.is_dir() else seed.path.parent) for seed in run.seeds]
+    records = [read_record(seed.path if seed.path.is_dir() else seed.path.parent) for seed in run.seeds]
     ends = [seed.scores[-last:] for seed in run.seeds if len(seed.scores)]
     scores = np.array([each.mean() for each in ends])
     rates = [rate for seed, record in zip(run.seeds, records, strict=True) if (rate := _rate(seed, record)) is not None]
@@ -171,7 +171,7 @@ def _compared(run: Run, last: int) -> Compared:
     )
 
 
-def _rate(seed: Seed, record: _Record) -> float | None:
+def _rate(seed: Seed, record: Record) -> float | None:
     """Steps a second: of the whole run if it was recorded, or else until the last episode ended."""
     if record.seconds and record.steps:
         return record.steps / record.seconds
@@ -187,12 +187,13 @@ def _joined(seeds: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
 
 
 @paths_looked_at(PlotError)
-def _read_record(folder: Path) -> _Record:
+def read_record(folder: Path) -> Record:
+    """Read the record of a run's folder."""
     facts = read_facts(folder / FACTS)
     if facts.get("end") is None:  # it was killed, or runs still
         facts = {**facts, **_read_progress(folder / PROGRESS)}
     end, pipeline = facts.get("end", "finished"), folder / PIPELINE
-    return _Record(
+    return Record(
         seconds=_number(facts.get("seconds")),
         steps=_count(facts.get("steps")),
         restarts=_count(facts.get("restarts")),

@@ -44,6 +44,7 @@ class MonitorLog:
     lengths: IntArray
     ends: FloatArray  # seconds from the header's ``t_start``, never decreasing
     lost: BoolArray  # ended because the sub-environment was lost, so that there is no score
+    envs: IntArray  # which sub-environment each was of; -1 if the file does not say
     unreadable: int  # complete lines that are not episodes
 
 
@@ -64,9 +65,11 @@ def read_monitor_file(path: Path) -> MonitorLog:
     header = _read_header(first, path) if first else {}
     found = [_read_row(cells) for cells in _read_cells(below, path)]
     rows = [row for row in found if row is not None]
-    scores, lengths, ends, lost = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+    scores, lengths, ends, lost, envs = np.array(rows, dtype=np.float64).reshape(-1, 5).T
     continued = ends - np.cumsum(np.minimum(np.diff(ends, prepend=ends[:1]), 0))
-    return MonitorLog(header, scores, lengths.astype(np.int64), continued, lost != 0, len(found) - len(rows))
+    return MonitorLog(
+        header, scores, lengths.astype(np.int64), continued, lost != 0, envs.astype(np.int64), len(found) - len(rows)
+    )
 
 
 def _read_header(line: str, path: Path) -> dict[str, Any]:
@@ -102,14 +105,19 @@ def _read_cells(text: str, path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int] | None:
-    """Read score, length, end, and whether it was lost; None if it is not an episode, such as a torn line."""
+def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int, int] | None:
+    """Read score, length, end, whether it was lost, and its row; None if it is not an episode, such as a torn line."""
     try:
-        row = float(cells["r"]), int(float(cells["l"])), float(cells["t"]), int(cells.get("lost", 0))
+        row = float(cells["r"]), int(float(cells["l"])), float(cells["t"]), int(cells.get("lost", 0)), _env(cells)
     except (KeyError, ValueError, TypeError, OverflowError):
         return None
     torn = None in cells or None in cells.values()  # too many cells, or too few
     return row if not torn and 0 <= row[1] < _MOST and math.isfinite(row[2]) else None
+
+
+def _env(cells: Mapping[Any, Any]) -> int:
+    text = str(cells.get("env") or "")
+    return int(text) if text.isdecimal() and len(text) < 10 else -1
 
 
 # -- the files of a run -----------------------------------------------------------------------------------------------
@@ -130,6 +138,7 @@ class Seed:
         scores: (m,) float64.
         steps: (m,) int64, steps of all sub-environments in all episodes that had ended by then, including this one.
         minutes: (m,) float64, from the earliest start of a file to the episode's end.
+        envs: (m,) int64, the sub-environment, or the file's number if its rows do not say.
         total_steps: of all episodes, including those left out.
         lost: the number of episodes left out because their sub-environment was lost.
         not_finite: the number left out because their score is not finite, or beyond 1e150, too large to compute with.
@@ -143,6 +152,7 @@ class Seed:
     scores: FloatArray
     steps: IntArray
     minutes: FloatArray
+    envs: IntArray
     total_steps: int
     lost: int
     not_finite: int
@@ -236,6 +246,7 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
     lengths = np.concatenate([log.lengths for log in logs])[order]
     scores = np.concatenate([log.scores for log in logs])[order]
     lost = np.concatenate([log.lost for log in logs])[order]
+    envs = np.concatenate([np.where(log.envs < 0, i, log.envs) for i, log in enumerate(logs)])[order]
     finite = np.abs(scores) < _LARGEST
     kept = ~lost & finite
     return Seed(
@@ -246,6 +257,7 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
         scores=scores[kept],
         steps=np.cumsum(lengths)[kept],
         minutes=seconds[order][kept] / 60,
+        envs=envs[kept],
         total_steps=int(lengths.sum()),
         lost=int(lost.sum()),
         not_finite=int((~lost & ~finite).sum()),
@@ -348,6 +360,29 @@ def curve(run: Run, axis: str, window: int) -> Curve | None:
         return None
     values = [mean[np.searchsorted(each, x, side="right") - 1] for each, mean in zip(places, means, strict=True)]
     return Curve(x, np.mean(values, axis=0), np.std(values, axis=0))
+
+
+def quantiles(seed: Seed, axis: str, window: int, x: FloatArray | IntArray) -> FloatArray | None:
+    """Return the 10, 50 and 90 % quantiles over a seed's sub-environments at these places, (3, p).
+
+    Of each sub-environment, the mean of its share of the last ``window`` episodes, at least one. NaN where none has
+    that many; None if there is only one sub-environment.
+    """
+    along, envs = seed.along(axis), np.unique(seed.envs)
+    if len(envs) < 2 or not len(x):
+        return None
+    share = max(1, window // len(envs))
+    values = np.full((len(envs), len(x)), np.nan)
+    for row, env in zip(values, envs.tolist(), strict=True):
+        own = seed.envs == env
+        means = trailing_mean(seed.scores[own], share)
+        if len(means):
+            last = np.searchsorted(along[own][share - 1 :], x, side="right") - 1
+            row[:] = np.where(last >= 0, means[last], np.nan)
+    known = ~np.isnan(values).all(axis=0)
+    found = np.full((3, len(x)), np.nan)
+    found[:, known] = np.nanquantile(values[:, known], [0.1, 0.5, 0.9], axis=0)
+    return found
 
 
 def trailing_mean(values: FloatArray, window: int) -> FloatArray:

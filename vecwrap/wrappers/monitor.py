@@ -25,7 +25,7 @@ from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.sources.declares import declared_by
 from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
-from vecwrap.wrappers.recording.sinks import Ended, Episode, Setting, Sink, only_files, open_sink, read_log
+from vecwrap.wrappers.recording.sinks import Ended, Episode, Setting, Sink, calls, only_files, open_sink, read_log
 
 __all__ = ["Episode", "Monitor"]
 
@@ -202,6 +202,10 @@ class Monitor(VecEnvWrapper):
             return ()
         names = [f"{i}.monitor.csv" for i in range(self.num_envs)] if self.per_env else ["monitor.csv"]
         return tuple(self.dir / name for name in names)
+
+    def also_log(self, function: Callable[[Episode], object]) -> None:
+        """Call a function with each game from now on too, in a thread, as a callable of ``log`` is."""
+        self._sinks.append(calls(function))
 
     def on_pipeline(self, pipeline: Any) -> None:
         """Remember the pipeline for the file's header; called before the first reset."""

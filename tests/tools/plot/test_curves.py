@@ -7,7 +7,7 @@ import pytest
 
 from tests.tools.plot.files import random_rows, write_file
 from vecwrap.errors import PlotError
-from vecwrap.tools.plot import AXES, curve, read_runs, thinned, trailing_mean
+from vecwrap.tools.plot import AXES, curve, quantiles, read_runs, thinned, trailing_mean
 
 
 @pytest.mark.parametrize("window", [1, 2, 10, 99, 100, 101])
@@ -117,3 +117,42 @@ def test_thinned_points_are_spread_along_the_axis_with_both_ends(count):
     assert len(kept) == count if count <= 100 else len(kept) > 60
     widest = (x[-1] - x[0]) / 99 + np.diff(x).max(initial=0)
     assert (np.diff(x[kept]) <= widest + 1e-9).all()
+
+
+def test_quantiles_are_those_of_the_sub_environments_own_means(tmp_path):
+    rows = random_rows(np.random.default_rng(1), 60, envs=4)
+    (run,) = read_runs([write_file(tmp_path / "monitor.csv", rows)])
+    seed, x = run.seeds[0], np.arange(1, 61)
+    found = quantiles(seed, "episodes", 12, x)
+    for place in x.tolist():
+        own = [[score for score, _, _, env, _ in rows[:place] if env == i] for i in range(4)]
+        means = [statistics.mean(scores[-3:]) for scores in own if len(scores) >= 3]
+        if means:
+            np.testing.assert_allclose(found[:, place - 1], np.quantile(means, [0.1, 0.5, 0.9]))
+        else:
+            assert np.isnan(found[:, place - 1]).all()
+
+
+def test_one_sub_environment_has_no_quantiles(tmp_path):
+    (run,) = read_runs([write_file(tmp_path / "monitor.csv", [(1.0, 2, 3.0, 0, 0)] * 5)])
+    assert quantiles(run.seeds[0], "steps", 1, run.seeds[0].steps) is None
+
+
+def test_a_file_for_each_sub_environment_has_quantiles_too(tmp_path):
+    """Stable-Baselines3's files do not say in their rows which sub-environment they are of."""
+    for i in range(2):
+        write_file(
+            tmp_path / f"{i}.monitor.csv",
+            [
+                (
+                    10.0 * i,
+                    2,
+                    3.0 + i,
+                )
+            ]
+            * 3,
+            columns=("r", "l", "t"),
+        )
+    (run,) = read_runs([tmp_path])
+    assert run.seeds[0].envs.tolist() == [0, 0, 0, 1, 1, 1]
+    assert quantiles(run.seeds[0], "episodes", 2, np.array([6]))[1].tolist() == [5.0]

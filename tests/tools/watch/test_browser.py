@@ -1,0 +1,170 @@
+"""The page in a real browser: headless Chromium, driven by Playwright; skipped where either is missing."""
+
+import shutil
+import threading
+import time
+from urllib.parse import urlsplit
+
+import imageio.v3 as imageio
+import pytest
+
+import vecwrap
+from tests.tools.watch.test_server import EVIL, write_run
+from vecwrap.tools.watch import RunFolder, serve, watch
+
+sync_api = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("plotly")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium")
+PATIENCE = 60_000  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(chromium):
+    """A new tab; whatever is written into its console, or asked of another server, fails the test."""
+    context = chromium.new_context(viewport={"width": 1400, "height": 900})
+    opened = context.new_page()
+    opened.set_default_timeout(PATIENCE)
+    said, hosts = [], set()
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.on("dialog", lambda dialog: said.append(dialog.message))
+    opened.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
+    yield opened
+    context.close()
+    assert said == []
+    assert hosts <= {"127.0.0.1", None}  # None: data and blobs
+
+
+@pytest.fixture
+def finished(tmp_path):
+    served = serve(RunFolder(write_run(tmp_path / "run")), 0)
+    yield served
+    served.close()
+
+
+def dots(tab):
+    """How many episodes the chart shows."""
+    return tab.evaluate("document.getElementById('chart').data?.[0].x.length ?? 0")
+
+
+def until(tab, expression):
+    """Wait for it; the page's policy forbids Playwright's own way, which evaluates text in the page."""
+    deadline = time.monotonic() + PATIENCE / 1000
+    while not tab.evaluate(expression):
+        assert time.monotonic() < deadline, expression
+        time.sleep(0.05)
+
+
+def test_a_finished_run(tab, finished):
+    tab.goto(finished.address)
+    tab.wait_for_selector("#chart .scatterlayer")
+    assert dots(tab) == 40
+    assert tab.text_content("#status") == "finished"
+    assert "820" in tab.text_content("#figures")
+    assert tab.text_content("#plan") == "env: CartPole-v1\n"
+    assert tab.is_hidden("#live")
+
+
+def test_with_the_keyboard(tab, finished):
+    tab.goto(finished.address)
+    tab.wait_for_selector("#chart .scatterlayer")
+    tab.focus("#axes input:checked")
+    tab.keyboard.press("ArrowRight")
+    until(tab, "document.getElementById('chart').data[0].x[0] === 1")  # the first episode
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.id") == "smooth"
+    tab.keyboard.press("Home")
+    until(tab, "document.getElementById('chart').data.some((one) => one.mode === 'lines' && one.x[39])")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_a_narrow_window_nothing_sticks_out(tab, finished, scheme):
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.emulate_media(color_scheme=scheme)
+    tab.goto(finished.address)
+    tab.wait_for_selector("#chart .scatterlayer")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    brightness = sum(map(int, ground[4:-1].split(","))) / 3
+    assert (brightness < 100) == (scheme == "dark")
+
+
+def test_names_of_a_strangers_run_are_text(tab, tmp_path):
+    """The names of the run, of seeds and of versions, the pipeline and the log hold markup, which is shown as such."""
+    for number in (1, 2):
+        seed = write_run(tmp_path / "runs" / f"{EVIL} {number}", env_id=f"{EVIL}{number}")
+        (seed / "run.json").unlink()
+    (tmp_path / "runs" / "log.txt").write_text(f"<script>alert(1)</script>{EVIL}")
+    (tmp_path / "runs" / "run.json").write_text(f'{{"end": "{EVIL}", "versions": {{"{EVIL}": "{EVIL}"}}}}')
+    served = serve(RunFolder(tmp_path / "runs"), 0)
+    tab.goto(served.address)
+    tab.wait_for_selector("#chart .scatterlayer")
+    tab.click("#log-part summary")
+    tab.wait_for_selector("#versions th", state="attached")
+    assert EVIL in tab.text_content("#env")
+    assert tab.text_content("#status") == EVIL
+    assert tab.text_content("#log") == f"<script>alert(1)</script>{EVIL}"
+    assert tab.text_content("#versions th") == EVIL
+    assert tab.evaluate("document.querySelectorAll('img[src=x], main script').length") == 0
+    assert EVIL in tab.text_content("#chart .legend")
+    served.close()
+
+
+def test_a_run_that_goes_on_is_followed_until_it_ends(tab):
+    """Curves grow, tiles change, a click shows one large with its last steps, closing the tab ends the frames."""
+    env = vecwrap.build("CartPole-v1", n=4, backend="dummy", wrappers=["monitor"], render_mode="rgb_array", seed=1)
+    env.action_space.seed(1)
+    env.reset()
+    address, stop = env.watch(0), threading.Event()
+
+    def play():
+        while not stop.is_set():
+            env.step(env.action_space.sample())
+            time.sleep(0.001)
+
+    player = threading.Thread(target=play)
+    player.start()
+    try:
+        tab.goto(address)
+        tab.wait_for_selector("#chart .scatterlayer")
+        before = dots(tab)
+        until(tab, f"document.getElementById('chart').data[0].x.length > {before}")
+        assert tab.text_content("#status") == "running"
+        assert tab.locator("#tiles button").count() == tab.locator("#rows i").count() == 4
+        pixels = "document.querySelector('#tiles canvas').toDataURL()"
+        until(tab, "document.querySelector('#tiles canvas').width > 300")
+        first = tab.evaluate(pixels)
+        until(tab, f"{pixels} !== {first!r}")
+        tab.click("#tiles button:nth-child(2)")
+        tab.wait_for_selector("#last td")
+        until(tab, "document.getElementById('large-frame').width === 600")
+        assert tab.text_content("#large-title").startswith("#1 · score ")
+        with tab.expect_download() as saved:
+            tab.click("#save-one")
+        assert imageio.imread(saved.value.path()).shape == (400, 600, 3)
+        tab.keyboard.press("Escape")
+        tab.wait_for_selector("#large", state="hidden")
+        onlooker = watch(env)._source._onlooker
+        tab.goto("about:blank")
+        deadline = time.monotonic() + 60
+        while (env.core.books.onlooker is not None or onlooker.viewers) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert env.core.books.onlooker is None
+        tab.goto(address)
+        tab.wait_for_selector("#chart .scatterlayer")
+    finally:
+        stop.set()
+        player.join()
+    env.close()
+    until(tab, "document.getElementById('status').textContent === 'finished'")

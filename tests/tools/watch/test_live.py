@@ -1,0 +1,274 @@
+"""What a page says of an environment that runs, read by an HTTP client; and what it costs, counted in calls."""
+
+import contextlib
+import gc
+import http.client
+import json
+import os
+import signal
+import threading
+import time
+import weakref
+from urllib.parse import urlsplit
+
+import cv2
+import gymnasium
+import numpy as np
+import pytest
+
+import vecwrap
+from tests.test_step_calls import CHAINS, STEPS, WHOLE, build, step_counted
+from vecwrap.testing import ToyEnv
+from vecwrap.tools.watch import live, watch
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("plotly")
+
+
+def toy(render_mode=None):
+    return ToyEnv(render_mode=render_mode)
+
+
+class Browser:
+    """Reads server-sent states, as a tab does."""
+
+    def __init__(self, address, query=""):
+        self.parts = urlsplit(address)
+        self.connection = http.client.HTTPConnection(self.parts.hostname, self.parts.port, timeout=30)
+        self.connection.request("GET", f"{self.parts.path}events{query}")
+        self.answer = self.connection.getresponse()
+
+    def state(self):
+        """The next one; None after the last."""
+        while line := self.answer.readline():
+            if line.startswith(b"event: ended"):
+                return None
+            if line.startswith(b"data: {"):
+                return json.loads(line.removeprefix(b"data: "))
+        raise AssertionError("the stream broke off")
+
+    def get(self, path):
+        connection = http.client.HTTPConnection(self.parts.hostname, self.parts.port, timeout=30)
+        connection.request("GET", f"{self.parts.path}{path}")
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return answer.status, content
+
+    def close(self):
+        self.answer.close()
+        self.connection.close()
+
+
+@contextlib.contextmanager
+def looking(env, query=""):
+    browser = Browser(env.watch(0), query)
+    browser.state()
+    try:
+        yield browser
+    finally:
+        browser.close()
+
+
+def until(env, done, seconds=60):
+    """Step until something has happened in the server's thread."""
+    env.action_space.seed(1)
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        env.step(env.action_space.sample())
+        time.sleep(0.001)
+
+
+def is_line(env):
+    return env.core.books.onlooker is None and env.core.books.in_line
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_while_nobody_looks_a_step_makes_no_call_more(chain):
+    with build(chain, backend="dummy") as env:
+        actions = np.zeros(8, np.int64)
+        before = min(step_counted(env, actions, whole=True) for _ in range(STEPS))
+        env.watch(0)
+        assert min(step_counted(env, actions, whole=True) for _ in range(STEPS)) == before <= WHOLE["dummy", chain]
+        with looking(env):
+            assert step_counted(env, actions, whole=True) > before
+        until(env, lambda: is_line(env))
+        assert min(step_counted(env, actions, whole=True) for _ in range(STEPS)) == before
+
+
+def test_the_state_says_what_the_environment_says():
+    with vecwrap.build(toy, n=3, backend="dummy", wrappers=["monitor"], render_mode="rgb_array") as env:
+        env.reset(seed=1)
+        until(env, lambda: env.find(vecwrap.wrappers.monitor.Monitor).num_episodes > 4)
+        with looking(env) as browser:
+            state = browser.state()
+            scores, lengths, _ = env.find(vecwrap.wrappers.monitor.Monitor).games
+            assert [row["score"] for row in state["rows"]] == [round(score, 2) for score in scores.tolist()]
+            assert [row["length"] for row in state["rows"]] == lengths.tolist()
+            assert {row["state"] for row in state["rows"]} == {"running"}
+            monitor = env.find(vecwrap.wrappers.monitor.Monitor)
+            assert dict(state["figures"])["agent steps"] == f"{monitor.num_steps:,}"
+            assert dict(state["figures"])["episodes"] == f"{monitor.num_episodes:,}"
+            assert state["status"] == "running"
+            assert json.loads(browser.get("about")[1])["plan"] == str(env.plan)
+
+
+def test_games_without_a_file_are_curves_too():
+    with vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=["monitor"]) as env:
+        env.watch(0)
+        env.reset(seed=1)
+        games = []
+        env.find(vecwrap.wrappers.monitor.Monitor).also_log(games.append)
+        until(env, lambda: len(games) >= 30)
+        with looking(env) as browser:
+            while browser.state()["games"] < 30:
+                pass
+            time.sleep(live.FRAMES_EACH)
+            (run,) = json.loads(browser.get("curves?x=steps&smooth=10")[1])["runs"]
+            assert run["dots"]["y"][:30] == [game.score for game in games[:30]]
+            assert run["dots"]["x"][:30] == [game.steps for game in games[:30]]
+
+
+def test_frames_are_asked_for_only_while_somebody_looks():
+    with vecwrap.build(toy, n=3, backend="dummy", render_mode="rgb_array") as env:
+        env.reset(seed=1)
+        told, frames = [], env.core.runner.frames
+        env.core.runner.frames = lambda wanted: (told.append(list(wanted)), frames(wanted))
+        page = watch(env, 0)
+        until(env, lambda: True)
+        assert told == []
+        with looking(env) as browser:
+            until(env, lambda: len(page._source._onlooker.frames) == 3)
+            status, content = browser.get("frame")
+            assert status == 200
+            tiles = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
+            shape = np.asarray(page._source._onlooker.frames[0]).shape
+            assert tiles.shape == (shape[0], 3 * shape[1], 3)
+            one = cv2.imdecode(np.frombuffer(browser.get("frame?row=1")[1], np.uint8), cv2.IMREAD_COLOR)
+            assert (one[..., ::-1] == page._source._onlooker.frames[1]).all()
+        until(env, lambda: is_line(env))
+        assert env.core.books.frames_told == [vecwrap.rows.step_result.Frames.NONE] * 3
+        before = len(told)
+        until(env, lambda: True)
+        assert len(told) == before
+
+
+def test_frames_come_at_a_bounded_rate(monkeypatch):
+    now = [0.0]
+    with vecwrap.build(toy, n=2, backend="dummy", render_mode="rgb_array") as env:
+        env.reset(seed=1)
+        source = live.Live(env)
+        monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+        asked = []
+        source._onlooker._ask, ask = lambda rows: (asked.append(list(rows)), ask(rows)), source._onlooker._ask
+        now[0] = 100.0
+        source.watched(1)
+        for _ in range(100):
+            now[0] += live.FRAMES_EACH / 10
+            env.step([0, 0])
+        assert 8 <= sum(bool(rows) for rows in asked) <= 11
+        monkeypatch.undo()
+
+
+def test_two_tabs_and_the_last_that_is_closed_ends_the_looking():
+    with vecwrap.build("CartPole-v1", n=2, backend="dummy") as env:
+        env.reset(seed=1)
+        with looking(env):
+            with looking(env):
+                until(env, lambda: env.core.books.onlooker is not None)
+            until(env, lambda: watch(env)._source._onlooker.viewers == 1)
+            assert env.core.books.onlooker is not None
+        until(env, lambda: is_line(env))
+
+
+def test_the_last_steps_of_a_row_that_is_looked_at():
+    with vecwrap.build(toy, n=2, backend="dummy") as env:
+        env.reset(seed=1)
+        with looking(env, "?row=1") as browser:
+            until(env, lambda: env.core.books.onlooker is not None)
+            rewards = [env.step([0, action])[1][1] for action in (1, 0, 1)]
+            last = browser.state()["last"]
+            while not last or last[0][0] != "1":
+                last = browser.state()["last"]
+            assert [action for action, *_ in last[:3]] == ["1", "0", "1"]
+            assert [float(reward) for _, reward, _ in last[:3]] == pytest.approx(rewards[::-1], rel=1e-5)
+
+
+class Bad(gymnasium.Wrapper):
+    """Its frames fail."""
+
+    def render(self):
+        raise RuntimeError("<b>no picture</b>")
+
+
+def bad(render_mode=None):
+    return Bad(toy(render_mode))
+
+
+def test_what_cannot_be_rendered_does_not_end_the_run():
+    with vecwrap.build(bad, n=2, backend="dummy", render_mode="rgb_array") as env:
+        env.reset(seed=1)
+        with looking(env) as browser:
+            page = watch(env)
+            until(env, lambda: page._source._onlooker.why_no_frames)
+            while browser.state()["frames"]:
+                pass
+            assert "<b>no picture</b>" in browser.state()["why_no_frames"]
+
+
+def test_a_run_that_ends_says_so_and_its_page_ends():
+    env = vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=["monitor"])
+    env.reset(seed=1)
+    with looking(env) as browser:
+        page = watch(env)
+        env.close()
+        states = []
+        while (state := browser.state()) is not None:
+            states.append(state)
+        assert states[-1]["status"] == "finished"
+    page.join()
+    assert not page.is_served
+
+
+def test_a_lost_worker_is_seen():
+    with vecwrap.build("CartPole-v1", n=2, backend="shmem", workers=2, parent_share=False, on_failure="restart") as env:
+        env.reset(seed=1)
+        with looking(env) as browser:
+            os.kill(env.health().workers[1].pid, signal.SIGKILL)
+            until(env, lambda: env.health().restarts.sum() == 1)
+            while (row := browser.state()["rows"][1])["state"] != "restarted":
+                env.step([0, 0])
+            assert row["restarts"] == 1
+            assert "SIGKILL" in row["reason"]
+
+
+def test_signals_are_left_alone_and_the_environment_is_not_kept_alive():
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    env = vecwrap.build("CartPole-v1", n=2, backend="dummy")
+    env.reset(seed=1)
+    page = watch(env, 0)
+    assert page._thread.daemon
+    assert page._thread is not threading.current_thread()
+    with looking(env):
+        assert handlers[1] is signal.getsignal(signal.SIGTERM)
+    core = weakref.ref(env.core)
+    del env
+    page.join()
+    del page
+    gc.collect()
+    assert core() is None
+
+
+def test_the_stream_is_the_same_while_somebody_looks():
+    def play(watched):
+        with vecwrap.build("CartPole-v1", n=3, backend="dummy", wrappers=["monitor"]) as env:
+            env.action_space.seed(2)
+            env.reset(seed=1)
+            with looking(env) if watched else contextlib.nullcontext():
+                return [env.step(env.action_space.sample())[:4] for _ in range(200)]
+
+    for one, other in zip(play(False), play(True), strict=True):
+        for a, b in zip(one, other, strict=True):
+            assert (a == b).all()

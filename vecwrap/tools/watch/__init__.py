@@ -1,0 +1,7 @@
+"""The page that shows a run in a browser: of an environment in this program, or of a run's folder (docs/seeing.md)."""
+
+from vecwrap.tools.watch.folder import RunFolder
+from vecwrap.tools.watch.live import watch
+from vecwrap.tools.watch.server import Page, find_page, serve
+
+__all__ = ["Page", "RunFolder", "find_page", "serve", "watch"]

@@ -1,0 +1,179 @@
+"""A run's folder as a page shows it: from its files alone, which are read again when they change; nothing is run."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from vecwrap.env.saving import open_regular
+from vecwrap.errors import PlotError, VecwrapError, cut, printable, printable_lines
+from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, VIDEOS
+from vecwrap.tools.compare import Record, read_record
+from vecwrap.tools.plot import PATTERN, Run, read_runs
+from vecwrap.tools.watch.source import score_in_words, time_in_words
+
+PICTURE = "tiles.png"
+MOST_TEXT = 200_000  # bytes of a text file
+MOST_VIDEOS = 12
+READ_SHARE = 10  # reading files that grow may take a tenth of the time
+QUIET = 60.0  # seconds without a change, after which a run without an end may have been killed
+
+
+class RunFolder:
+    """A folder of a run, or of several; PlotError if there is nothing in it that can be shown."""
+
+    ended = False  # another run may write into it
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        if not folder.is_dir():
+            raise PlotError(f"{folder}: expected the folder of a run, got {'a file' if folder.exists() else 'none'}")
+        if not (folder / PIPELINE).exists() and not any(folder.glob(PATTERN)) and not any(folder.glob(f"*/{PATTERN}")):
+            raise PlotError(
+                f"{folder}: expected the folder of a run, with monitor files ({PATTERN}) or {PIPELINE}, got neither"
+            )
+        self._inside = folder.resolve()
+        self._runs: list[Run] = []
+        self._record: Record | None = None
+        self._signature: list[tuple[Path, int, int]] = []
+        self._trouble = ""
+        self._next = 0.0
+        self.version = 0
+
+    def state(self, row: int | None) -> dict[str, Any]:
+        """Return the figures so far."""
+        self._read()
+        seeds = [seed for run in self._runs for seed in run.seeds]
+        record, ids = self._record, {seed.env_id for seed in seeds if seed.env_id}
+        steps = record.steps if record and record.steps else sum(seed.total_steps for seed in seeds)
+        seconds = (
+            record.seconds
+            if record and record.seconds
+            else 60 * sum(float(seed.minutes[-1]) for seed in seeds if len(seed.minutes))
+        )
+        return {
+            "title": cut(printable(self._inside.name), 80),
+            "env": cut(printable(", ".join(sorted(ids)[:3])), 120),
+            "live": False,
+            "status": self._status(),
+            "trouble": self._trouble,
+            "version": self.version,
+            "games": min((len(seed.scores) for seed in seeds), default=0),
+            "figures": [
+                ["agent steps", f"{steps:,}"],
+                ["steps/s", f"{steps / seconds:,.0f}" if seconds and steps else "–"],
+                ["episodes", f"{sum(len(seed.scores) for seed in seeds):,}"],
+                ["score, last 100", score_in_words(seeds)],
+                ["restarts", f"{record.restarts:,}" if record and record.restarts is not None else "–"],
+                ["time", time_in_words(seconds)],
+            ],
+            "rows": [],
+            "frames": False,
+        }
+
+    def about(self) -> dict[str, Any]:
+        """Return the pipeline, the versions, the log's end, and which pictures and videos there are."""
+        self._read()
+        record = self._record
+        return {
+            "plan": self._text(PIPELINE),
+            "versions": [[cut(printable(name), 60), cut(printable(text), 60)] for name, text in record.versions.items()]
+            if record
+            else [],
+            "log": self._text(LOG)[-20_000:],
+            "picture": PICTURE if self.file(PICTURE) else None,
+            "videos": self._videos(),
+        }
+
+    def runs(self) -> list[Run]:
+        """Return the episodes in its monitor files."""
+        self._read()
+        return self._runs
+
+    def frame(self, row: int | None) -> bytes | None:
+        """Return None: a folder has no frames, only its last picture."""
+        return None
+
+    def file(self, name: str) -> Path | None:
+        """Return a picture or a video in the folder."""
+        if name != PICTURE and name not in self._videos():
+            return None
+        return self._within(self.folder / name)
+
+    def watched(self, viewers: int) -> None:
+        """Nothing depends on it."""
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _within(self, path: Path) -> Path | None:
+        """The path if it is a file within the folder, links resolved."""
+        whole = path.resolve()
+        return whole if whole.is_relative_to(self._inside) and whole.is_file() else None
+
+    def _videos(self) -> list[str]:
+        found = [path for path in sorted((self.folder / VIDEOS).glob("*.mp4")) if self._within(path)]
+        return [f"{VIDEOS}/{path.name}" for path in found[-MOST_VIDEOS:]]
+
+    def _text(self, name: str) -> str:
+        path = self._within(self.folder / name)
+        if path is None:
+            return ""
+        with open_regular(path) as file:
+            return printable_lines(file.read(MOST_TEXT).decode(errors="replace"))
+
+    def _files(self) -> Iterator[Path]:
+        for pattern in (PATTERN, f"*/{PATTERN}", FACTS, PROGRESS, PIPELINE, LOG, PICTURE):
+            yield from sorted(self.folder.glob(pattern))
+
+    def _read(self) -> None:
+        """Read again what has changed; the last good reading stays if that fails."""
+        found = []
+        for path in self._files():
+            with contextlib.suppress(OSError):  # it was there a moment ago
+                status = path.stat()
+                found.append((path, status.st_size, status.st_mtime_ns))
+        began = time.monotonic()
+        if found == self._signature or began < self._next:
+            return
+        self._signature, self.version = found, self.version + 1
+        troubles = [self._attempt(self._read_record), self._attempt(self._read_runs)]
+        self._trouble = cut(printable_lines("\n".join(filter(None, troubles))), 1_000)
+        self._next = began + READ_SHARE * (time.monotonic() - began)
+
+    def _attempt(self, read: Callable[[], None]) -> str:
+        try:
+            read()
+        except (VecwrapError, OSError) as error:
+            return str(error)
+        return ""
+
+    def _read_record(self) -> None:
+        self._refuse_outside(FACTS, PROGRESS, PIPELINE)
+        self._record = read_record(self.folder)
+
+    def _read_runs(self) -> None:
+        names = [PATTERN, f"*/{PATTERN}"]
+        self._refuse_outside(*names)
+        if any(True for name in names for _ in self.folder.glob(name)):
+            self._runs = read_runs([self.folder])
+
+    def _refuse_outside(self, *patterns: str) -> None:
+        for path in (path for pattern in patterns for path in self.folder.glob(pattern)):
+            if self._within(path) is None:
+                raise PlotError(f"{path}: expected a file within the run's folder, got a link out of it")
+
+    def _status(self) -> str:
+        record = self._record
+        if record is None:
+            return ""
+        unknown = not (self.folder / FACTS).exists()
+        if unknown or record.end.startswith("has not ended"):
+            latest = max((changed for *_, changed in self._signature), default=0) / 1e9
+            silent = time.time() - latest
+            if silent < QUIET:
+                return "running"
+            return f"last news {time_in_words(silent)} ago{'' if unknown else ': killed, or slow'}"
+        return cut(printable(record.end), 300) or "finished"

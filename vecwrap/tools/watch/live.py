@@ -1,0 +1,340 @@
+"""An environment of this program as a page shows it: what its books and its monitor say, and frames while one looks.
+
+The server's thread reads; it never waits for a step, and a step never waits for it. Only while a browser is connected
+is there an onlooker in the books, which the stepping thread calls: it keeps the last steps, and asks for frames at a
+bounded rate.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecwrap.env.games import one_a_game
+from vecwrap.env.picture import fit, grid, load_cv2, tile
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.errors import VecwrapError, cut, printable, printable_lines, text_of
+from vecwrap.rows.batch import Batch, copy, row
+from vecwrap.rows.step_result import FloatArray, IntArray, StepResult
+from vecwrap.tools.plot import Run, Seed, read_runs
+from vecwrap.tools.watch.server import LOOPBACK, Page, serve
+from vecwrap.tools.watch.source import time_in_words
+from vecwrap.wrappers.monitor import Episode, Monitor
+
+FRAMES_EACH = 0.2  # seconds between two frames of a row
+MOST_TILES, MOST_ROWS = 24, 512
+MOST_GAMES = 100_000  # kept for curves, if no file has them
+MOST_STEPS = 12  # the last ones of a row
+SPRITE = (1920, 1080)  # the most pixels of all tiles together
+RATE_OVER = 5.0  # seconds
+RESTARTED = 30.0  # seconds for which a row is shown as restarted
+READ_SHARE = 30  # reading a growing file may take a thirtieth of the time
+
+
+# By the chain's core; a page is kept by its thread, and has the core.
+_pages: weakref.WeakKeyDictionary[Any, weakref.ref[Page]] = weakref.WeakKeyDictionary()
+
+
+def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> Page:
+    """Serve the page of an environment; the same one when asked again."""
+    known = _pages.get(env.core)
+    page = None if known is None else known()
+    if page is None or not page.is_served:
+        live = Live(env)
+        page = serve(live, port, host, record_in=live.folder)
+        _pages[env.core] = weakref.ref(page)
+    return page
+
+
+class Live:
+    """A source that shows an environment, which it does not keep alive."""
+
+    def __init__(self, env: VecEnv) -> None:
+        self._env = weakref.ref(env)
+        self._core, self._backend = env.core, weakref.ref(env.unwrapped)
+        self._title = cut(printable(str(env.core.env_id)), 80)
+        self._described = cut(printable(repr(env)[1:-1].removeprefix("VecEnv ")), 300)
+        self._plan = printable_lines(str(env.plan) if env.plan is not None else repr(env))
+        monitor = next((wrapper for wrapper in env.chain if isinstance(wrapper, Monitor)), None)
+        self._monitor = None if monitor is None else weakref.ref(monitor)
+        self.folder = None if monitor is None else monitor.dir
+        self._file = self.folder if monitor is not None and monitor.paths else None
+        self._began = time.monotonic()
+        self._games: deque[tuple[Episode, float]] = deque(maxlen=MOST_GAMES)
+        if monitor is not None and self._file is None:
+            games, began = self._games, self._began
+            monitor.also_log(lambda episode: games.append((episode, (time.monotonic() - began) / 60)))
+        self._onlooker = _Onlooker(env)
+        self._counts: deque[tuple[float, int]] = deque()
+        self._restarts, _ = self._recovered()
+        self._restarted_at: dict[int, float] = {}
+        self._version, self._seen, self._next = 0, -1, 0.0
+        self._latest: list[Run] = []
+        self._last: dict[str, Any] = {}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the environment is closed, or gone."""
+        return self._core.books.closed or self._env() is None
+
+    def state(self, row: int | None) -> dict[str, Any]:
+        """Return figures and rows."""
+        self._look()  # again: a step that just ended may have missed it
+        ended, now = self.ended, time.monotonic()
+        monitor = None if self._monitor is None else self._monitor()
+        if ended and self._last and monitor is None:
+            return {**self._last, "status": "finished"}
+        steps = monitor.num_steps if monitor is not None else self._onlooker.steps
+        games = 0 if monitor is None else monitor.num_episodes
+        self._renew(games, now, at_once=ended)
+        self._last = {
+            "title": self._title,
+            "env": self._described,
+            "live": True,
+            "status": "finished" if ended else "running",
+            "trouble": "" if monitor is not None else "For scores and curves, give the pipeline the wrapper monitor.",
+            "version": self._version,
+            "games": games,
+            "figures": [
+                ["agent steps" if monitor is not None else "steps while watched", f"{steps:,}"],
+                ["steps/s", self._rate(now, steps)],
+                ["episodes", f"{games:,}" if monitor is not None else "–"],
+                ["score, last 100", _score(monitor)],
+                ["restarts", f"{int(self._recovered()[0].sum()):,}"],
+                ["watched for", time_in_words(now - self._began)],
+            ],
+            "rows": self._rows(monitor, now),
+            **self._frames(),
+            "last": [] if row is None else self._onlooker.last(row),
+        }
+        return self._last
+
+    def about(self) -> dict[str, Any]:
+        """Return the plan."""
+        return {"plan": self._plan, "versions": [], "log": "", "picture": None, "videos": []}
+
+    def runs(self) -> list[Run]:
+        """Return the games that have ended: as the monitor's file has them, or since the page was opened."""
+        return self._latest
+
+    def frame(self, row: int | None) -> bytes | None:
+        """Return the newest frames."""
+        onlooker = self._onlooker
+        if row is not None:
+            image = onlooker.frames.get(row)
+            return None if image is None else _encoded(image, ".png")
+        images = [onlooker.frames.get(i) for i in onlooker.tiles]
+        if all(image is None for image in images):
+            return None
+        return _encoded(fit(tile(images), SPRITE), ".jpg")
+
+    def file(self, name: str) -> Path | None:
+        """Return None: there are no files."""
+        return None
+
+    def watched(self, viewers: int) -> None:
+        """Look while there are viewers; the stepping thread stops by itself when there are none."""
+        self._onlooker.viewers = viewers
+        self._look()
+
+    def _look(self) -> None:
+        books = self._core.books
+        if self._onlooker.viewers and not self.ended and (books.onlooker is None or books.in_line):
+            books.onlooker, books.in_line = self._onlooker, False
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _recovered(self) -> tuple[IntArray, list[str]]:
+        """How often each row was recreated, and why the last time; the workers are not asked."""
+        recovery = self._core.books.recovery
+        if recovery is None:
+            return np.zeros(self._core.num_envs, dtype=np.int64), [""] * self._core.num_envs
+        return recovery.restarts.counts.copy(), list(recovery.restarts.reasons)
+
+    def _rate(self, now: float, steps: int) -> str:
+        self._counts.append((now, steps))
+        while len(self._counts) > 2 and self._counts[0][0] < now - RATE_OVER:
+            self._counts.popleft()
+        then, before = self._counts[0]
+        return f"{max(0, steps - before) / (now - then):,.0f}" if now > then else "–"
+
+    def _rows(self, monitor: Monitor | None, now: float) -> list[dict[str, Any]]:
+        core, books = self._core, self._core.books
+        scores, lengths = self._onlooker.scores, self._onlooker.lengths.astype(np.float64)
+        if monitor is not None:
+            at = monitor.face.numbering.sources(monitor.face.pending.all_ids)
+            scores, lengths = scores.copy(), lengths.copy()
+            scores[at], lengths[at], _ = monitor.games
+        restarts, reasons = self._recovered()
+        for i in np.flatnonzero(restarts > self._restarts).tolist():
+            self._restarted_at[i] = now
+        self._restarts = restarts
+        backend = self._backend()
+        agents = backend.row_agents if backend is not None and books.agents else None
+        some_wait = 0 < len(books.out) < core.num_envs
+        rows = []
+        for i in range(min(core.num_envs, MOST_ROWS)):
+            away = books.recovery is not None and (i in books.due or i in books.gone or bool(books.recovery.lost[i]))
+            state = "running"
+            if away:
+                state = "lost"
+            elif now - self._restarted_at.get(i, -np.inf) < RESTARTED:
+                state = "restarted"
+            elif books.endings.ended[i] or books.slots.waits[i]:
+                state = "resting"
+            elif some_wait and i in books.out:
+                state = "out"
+            rows.append(
+                {
+                    "row": i,
+                    "agent": "" if agents is None else cut(printable(str(agents[i])), 40),
+                    "score": None if np.isnan(scores[i]) else round(float(scores[i]), 2),
+                    "length": None if np.isnan(lengths[i]) else int(lengths[i]),
+                    "state": state,
+                    "restarts": int(restarts[i]),
+                    "reason": cut(printable(reasons[i]), 300),
+                }
+            )
+        return rows
+
+    def _frames(self) -> dict[str, Any]:
+        why, tiles = self._onlooker.why_no_frames, self._onlooker.tiles
+        if why:
+            return {"frames": False, "why_no_frames": why}
+        return {"frames": {"columns": grid(len(tiles))[1], "rows": tiles}}
+
+    def _renew(self, games: int, now: float, *, at_once: bool) -> None:
+        """Look at the games anew if there are more, but not so often that it would take much of the time."""
+        if games == self._seen or (now < self._next and not at_once):
+            return
+        self._seen = games
+        try:
+            self._latest = self._in_memory() if self._file is None else read_runs([self._file])
+        except VecwrapError:  # no file yet
+            return
+        self._version += 1
+        self._next = time.monotonic() + max(1.0, READ_SHARE * (time.monotonic() - now))
+
+    def _in_memory(self) -> list[Run]:
+        games = list(self._games)
+        scores = np.array([episode.score for episode, _ in games])
+        steps = np.array([episode.steps for episode, _ in games], dtype=np.int64)
+        envs = np.array([episode.env for episode, _ in games], dtype=np.int64)
+        kept = np.abs(scores) < np.inf
+        seed = Seed(
+            Path(),
+            env_id=self._title,
+            step_unit="agent steps",
+            pipeline=None,
+            scores=scores[kept],
+            steps=steps[kept],
+            minutes=np.array([minutes for _, minutes in games])[kept],
+            envs=envs[kept],
+            total_steps=int(steps[-1]) if len(steps) else 0,
+            lost=0,
+            not_finite=int((~kept).sum()),
+            unreadable=0,
+        )
+        return [Run(self._title, (seed,))]
+
+
+class _Onlooker:
+    """What the stepping thread calls while somebody looks; the server's thread reads what it keeps."""
+
+    def __init__(self, env: VecEnv) -> None:
+        self.viewers = 0
+        backend = env.unwrapped
+        n = backend.num_envs
+        self._books = env.core.books
+        self._request, self._can_ask = env.core.request_frames, not env.core.is_engine
+        firsts = one_a_game(backend.face, env.core)
+        self.tiles = (list(range(n)) if firsts is None else firsts)[:MOST_TILES]
+        self.why_no_frames = ""
+        if backend.render_mode != "rgb_array":
+            self.why_no_frames = (
+                f"No frames: the environment renders {backend.render_mode or 'nothing'}; build it with "
+                'render_mode="rgb_array".'
+            )
+        elif env.core.is_engine:
+            self.why_no_frames = "No frames: an engine sends none."
+        self.frames: dict[int, NDArray[np.uint8]] = {}
+        self.steps = 0
+        self.scores: FloatArray = np.full(n, np.nan)  # unknown until a game begins
+        self.lengths: FloatArray = np.full(n, np.nan)
+        self._steps: deque[tuple[IntArray, Batch, FloatArray, list[str]]] = deque(maxlen=200)
+        self._actions: Batch = None
+        self._missing: set[int] = set()  # whose frames have been asked for
+        self._due = 0.0
+
+    def before(self, actions: Batch, env_ids: IntArray) -> None:
+        """Ask for frames when they are due."""
+        self._actions = copy(actions) if actions is not None else None
+        if not self.viewers:
+            self._missing, self._books.onlooker = set(), None
+            self._ask([])
+        elif not self.why_no_frames and not self._missing and time.monotonic() >= self._due:
+            self._missing = set(self.tiles)
+            self._ask(self.tiles)
+
+    def after(self, step: StepResult) -> None:
+        """Keep what arrived."""
+        try:
+            self._keep(step)
+        except Exception as error:  # what cannot be shown is no reason to end the run
+            self.why_no_frames = f"No frames: {cut(printable(text_of(error)), 300)}"
+            self._missing = set()
+            self._ask([])
+
+    def last(self, i: int) -> list[list[str]]:
+        """The last steps of a row, the newest first: action, reward, and how the episode ended."""
+        found: list[list[str]] = []
+        for ids, actions, rewards, endings in reversed(list(self._steps)):
+            at = np.flatnonzero(ids == i)
+            if len(at) and len(found) < MOST_STEPS:
+                k = int(at[0])
+                found.append([cut(printable(str(row(actions, k))), 60), f"{rewards[k]:g}", endings[k]])
+        return found
+
+    def _keep(self, step: StepResult) -> None:
+        ids = step.env_ids
+        self.steps += int(np.count_nonzero(step.acted))
+        self.scores[ids] = np.where(step.raw_first, 0.0, self.scores[ids] + step.raw_rewards)
+        self.lengths[ids] = np.where(step.raw_first, 0, self.lengths[ids] + step.acted)
+        if self._actions is not None and len(ids) == len(self.scores):  # all rows, so that the actions are theirs
+            ends = zip(step.lost.tolist(), step.terminations.tolist(), step.truncations.tolist(), strict=True)
+            endings = ["lost" if lost else "terminated" if over else "truncated" * late for lost, over, late in ends]
+            self._steps.append((ids, self._actions, step.raw_rewards.copy(), endings))
+        if step.frames is None or not self._missing:
+            return
+        for k, i in enumerate(ids.tolist()):
+            frame = step.frames[k]
+            if isinstance(frame, Exception):
+                raise frame
+            if i in self._missing and frame is not None:
+                self.frames[i] = np.asarray(frame)
+                self._missing.discard(i)
+        if not self._missing:
+            self._due = time.monotonic() + FRAMES_EACH
+            self._ask([])
+
+    def _ask(self, rows: list[int]) -> None:
+        if self._can_ask:
+            self._request(self, np.array(rows, dtype=np.int64), np.array([], dtype=np.int64))
+
+
+def _score(monitor: Monitor | None) -> str:
+    scores = np.array([] if monitor is None else list(monitor.return_queue))
+    return f"{scores.mean():.2f} ± {scores.std():.2f}" if len(scores) else "–"
+
+
+def _encoded(image: NDArray[np.uint8], suffix: str) -> bytes:
+    if image.ndim == 2 or image.shape[2] == 1:
+        image = np.repeat(image.reshape(*image.shape[:2], 1), 3, axis=2)
+    _, content = load_cv2("watch").imencode(suffix, np.ascontiguousarray(image[..., ::-1]))
+    return bytes(content)

@@ -1,0 +1,294 @@
+"""The server of the page: a few fixed addresses below a secret one, in a daemon thread of the program that is watched.
+
+Every request needs the secret and a Host that means this machine, so that no other page of the browser, and no other
+user of the machine, can read it. There are only GET requests, which change nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import ipaddress
+import json
+import os
+import re
+import secrets
+import socket
+import threading
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from importlib import import_module, resources
+from pathlib import Path
+from typing import Any
+
+from vecwrap.env.saving import open_regular
+from vecwrap.errors import PlanError, is_installed
+from vecwrap.tools.plot import AXES
+from vecwrap.tools.watch.source import Source, curves
+
+PORT = 8642  # free in IANA's list
+PORTS = 20  # that are tried from there on, for a second run
+LOOPBACK = "127.0.0.1"
+TICK = 0.5  # seconds between two states
+RECORD = ".page.json"  # in a run's folder, while the run serves a page
+STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
+_ADDRESS = re.compile(r"http://(127\.0\.0\.1|localhost|\[::1\]):\d+/[\w-]+/")
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "
+    "object-src 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def refuse_without_packages() -> None:
+    """Refuse if the page's packages are not installed."""
+    if missing := [name for name in ("starlette", "uvicorn", "plotly") if not is_installed(name)]:
+        raise PlanError(f'watch: the page needs {", ".join(missing)}: pip install "vecwrap[live]"')
+
+
+class Page:
+    """A page that is being served.
+
+    Attributes:
+        address: where, with the secret in it.
+    """
+
+    _server: Any
+
+    def __init__(self, source: Source, listener: socket.socket, host: str, record: Path | None) -> None:
+        uvicorn: Any = import_module("uvicorn")
+        token = secrets.token_urlsafe(16)
+        port = listener.getsockname()[1]
+        shown = LOOPBACK if host in ("0.0.0.0", "::", "") else host
+        self.address = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/{token}/"
+        self._source, self._listener, self._record = source, listener, record
+        config = uvicorn.Config(
+            _application(source, token, host, lambda: bool(self._server.should_exit)),
+            log_config=None,
+            log_level="critical",
+            lifespan="off",
+            access_log=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._work, name="vecwrap: page", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)  # so that browsers are told, and no record is left
+
+    @property
+    def is_served(self) -> bool:
+        """Whether it can still be opened."""
+        return self._thread.is_alive() and not self._server.should_exit
+
+    def close(self) -> None:
+        """Stop serving it, once browsers were told."""
+        atexit.unregister(self.close)
+        self._server.should_exit = True
+        if threading.current_thread() is not self._thread:
+            self._thread.join(5)
+
+    def join(self) -> None:
+        """Wait until it is no longer served."""
+        while self._thread.is_alive():  # in slices, so that Ctrl-C is handled
+            self._thread.join(0.5)
+
+    def _work(self) -> None:
+        with self._listener, _recorded(self._record, self.address):
+            asyncio.run(self._serve())
+        atexit.unregister(self.close)
+
+    async def _serve(self) -> None:
+        ending = asyncio.create_task(self._end())
+        await self._server.serve(sockets=[self._listener])
+        ending.cancel()
+
+    async def _end(self) -> None:
+        """End with what is watched, once every browser was told."""
+        while not self._source.ended:
+            await asyncio.sleep(TICK)
+        await asyncio.sleep(3 * TICK)
+        self._server.should_exit = True
+
+
+def serve(source: Source, port: int | None = None, host: str = LOOPBACK, record_in: Path | None = None) -> Page:
+    """Serve a page of this source: on this port, or the next one from the default that is free; PlanError if taken.
+
+    ``record_in``: the run's folder, where ``find_page`` finds it.
+    """
+    refuse_without_packages()
+    return Page(source, _listen(port, host), host, None if record_in is None else record_in / RECORD)
+
+
+@contextlib.contextmanager
+def _recorded(record: Path | None, address: str) -> Iterator[None]:
+    """Have the address in a file that only this user can read, as long as the page is served."""
+    if record is not None:
+        with contextlib.suppress(OSError):
+            record.parent.mkdir(parents=True, exist_ok=True)
+            record.unlink(missing_ok=True)
+            with os.fdopen(os.open(record, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(json.dumps({"address": address}))
+    try:
+        yield
+    finally:
+        if record is not None:
+            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+                if json.loads(record.read_text())["address"] == address:
+                    record.unlink()
+
+
+def find_page(folder: Path) -> str | None:
+    """Return the address of the page that a run in this folder serves itself; None if there is none.
+
+    A record counts only if this user wrote it, and if it leads to this machine and to a page.
+    """
+    try:
+        with open_regular(folder / RECORD) as file:
+            status = os.fstat(file.fileno())
+            address = json.loads(file.read(1_000))["address"]
+        if status.st_uid != os.getuid() or status.st_mode & 0o077 or not _ADDRESS.fullmatch(address):
+            return None
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"{address}about", timeout=3) as answer:
+            return str(address) if answer.status == 200 else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _listen(port: int | None, host: str) -> socket.socket:
+    tried = [port] if port is not None else [*range(PORT, PORT + PORTS), 0]
+    for number in tried:
+        try:
+            family = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0][0]
+            return socket.create_server((host, number), family=family)
+        except (OSError, OverflowError) as error:
+            trouble = error
+            if isinstance(error, socket.gaierror):
+                break
+    raise PlanError(f"watch: expected a host and a port to listen on, got {host}:{port}: {trouble}; give another port")
+
+
+def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
+    """The ASGI application."""
+    responses: Any = import_module("starlette.responses")
+    routing: Any = import_module("starlette.routing")
+    page = resources.files("vecwrap.tools.watch") / "page"
+    viewers = 0
+
+    def data(content: Any) -> Any:
+        return responses.Response(_json(content), media_type="application/json", headers=HEADERS)
+
+    async def index(request: Any) -> Any:
+        return responses.HTMLResponse((page / "index.html").read_bytes(), headers=HEADERS)
+
+    async def static(request: Any) -> Any:
+        name = request.path_params["name"]
+        if name not in STATIC:
+            return _refused(responses, 404)
+        return responses.Response((page / name).read_bytes(), media_type=STATIC[name], headers=HEADERS)
+
+    async def plotly(request: Any) -> Any:
+        script = resources.files("plotly") / "package_data" / "plotly.min.js"
+        headers = {**HEADERS, "Cache-Control": "private, max-age=86400"}
+        return responses.Response(script.read_bytes(), media_type="text/javascript", headers=headers)
+
+    async def events(request: Any) -> Any:
+        row = _number(request.query_params.get("row"))
+        stream = look(request, row)
+        return responses.StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
+
+    async def look(request: Any, row: int | None) -> AsyncIterator[str]:
+        nonlocal viewers
+        viewers += 1
+        source.watched(viewers)
+        try:
+            while True:
+                ended = source.ended or stopping()  # before the state, so that the last one is complete
+                yield f"event: state\ndata: {_json(source.state(row))}\n\n"
+                if ended:
+                    yield "event: ended\ndata: {}\n\n"
+                    return
+                await asyncio.sleep(TICK)
+                if await request.is_disconnected():
+                    return
+        finally:
+            viewers -= 1
+            source.watched(viewers)
+
+    async def about(request: Any) -> Any:
+        return data(source.about())
+
+    async def lines(request: Any) -> Any:
+        axis, window = request.query_params.get("x", "steps"), _number(request.query_params.get("smooth", "100"))
+        if axis not in AXES or not window:
+            return _refused(responses, 404)
+        return data(curves(source.runs(), axis, window))
+
+    async def frame(request: Any) -> Any:
+        row = _number(request.query_params.get("row"))
+        content = source.frame(row)
+        if content is None:  # not yet
+            return responses.Response(status_code=204, headers=HEADERS)
+        kind = "image/jpeg" if row is None else "image/png"
+        return responses.Response(content, media_type=kind, headers=HEADERS)
+
+    async def file(request: Any) -> Any:
+        path: Path | None = source.file(request.path_params["name"])
+        return _refused(responses, 404) if path is None else responses.FileResponse(path, headers=HEADERS)
+
+    found = {"/": index, "/plotly.min.js": plotly, "/events": events, "/about": about, "/curves": lines}
+    found |= {"/frame": frame, "/file/{name:path}": file, "/{name}": static}
+    routes = [routing.Route(path, endpoint, methods=["GET"]) for path, endpoint in found.items()]
+    router = routing.Router([routing.Mount(f"/{token}", routes=routes)])
+
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        allowed = _is_token(scope["path"], token) and _is_host(dict(scope["headers"]).get(b"host", b""), host)
+        await (router if allowed else _refused(responses, 403))(scope, receive, send)
+
+    return guarded
+
+
+def _refused(responses: Any, status: int) -> Any:
+    words = {403: "Open the whole address that was printed, with its secret.", 404: "There is no such page."}
+    return responses.PlainTextResponse(words[status], status, headers=HEADERS)
+
+
+def _is_token(path: str, token: str) -> bool:
+    return secrets.compare_digest(path.split("/", 2)[1].encode() if path.startswith("/") else b"", token.encode())
+
+
+def _is_host(header: bytes, host: str) -> bool:
+    """Whether a request names this machine: a page elsewhere could let a name of its own lead here.
+
+    >>> _is_host(b"127.0.0.1:8642", "127.0.0.1"), _is_host(b"elsewhere.example:8642", "127.0.0.1")
+    (True, False)
+    """
+    text = header.decode(errors="replace").lower()
+    name = text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
+    if name in ("localhost", LOOPBACK, "::1", host.lower()):
+        return True
+    if host not in ("0.0.0.0", "::", ""):
+        return False
+    return name in (socket.gethostname().lower(), socket.getfqdn().lower()) or _is_ip(name)
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else None
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, ensure_ascii=True, allow_nan=False)

@@ -1,0 +1,92 @@
+"""What a page shows: the methods that a run's folder and a live environment both have, and curves for both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from vecwrap.errors import cut, printable
+from vecwrap.tools.plot import MOST_POINTS, Run, Seed, curve, quantiles, step_unit, thinned, time_unit
+
+MOST_EPISODES = 2_000  # of a run, each a dot
+MOST_RUNS = 50
+NAME = 80  # characters of a name
+
+
+class Source(Protocol):
+    """What is shown. Called by the server's thread alone."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will never change again."""
+
+    def state(self, row: int | None) -> dict[str, Any]:
+        """Return what changes all the time, as JSON; with the last steps of a row that is looked at."""
+
+    def about(self) -> dict[str, Any]:
+        """Return what changes rarely: the plan, versions, the log, files."""
+
+    def runs(self) -> list[Run]:
+        """Return the episodes so far."""
+
+    def frame(self, row: int | None) -> bytes | None:
+        """Return a row's picture as PNG, or all of them as one JPEG; None if there is none."""
+
+    def file(self, name: str) -> Path | None:
+        """Return the path of a file that ``about`` lists; None for any other name."""
+
+    def watched(self, viewers: int) -> None:
+        """Note how many browsers look."""
+
+
+def curves(runs: Sequence[Run], axis: str, window: int) -> dict[str, Any]:
+    """Return the learning curves of runs along an axis, as `vecwrap plot` has them, thinned for a page."""
+    shown = [run for run in runs if any(len(seed.scores) for seed in run.seeds)]
+    unit, scale = time_unit(shown) if axis == "minutes" else (step_unit(shown) if axis == "steps" else axis, 1)
+    return {
+        "unit": cut(printable(unit), NAME),
+        "window": window,
+        "runs": [_one(run, axis, window, scale) for run in shown[:MOST_RUNS]],
+        "left_out": len(shown[MOST_RUNS:]),
+    }
+
+
+def _one(run: Run, axis: str, window: int, scale: int) -> dict[str, Any]:
+    x = scale * np.concatenate([seed.along(axis) for seed in run.seeds])
+    scores = np.concatenate([seed.scores for seed in run.seeds])
+    dots = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_EPISODES)).astype(np.int64))
+    shown = {"name": cut(printable(run.name), NAME), "dots": _numbers(x=x[dots], y=scores[dots])}
+    line = curve(run, axis, window)
+    if line is None:
+        return shown
+    points = thinned(line.x, MOST_POINTS)
+    at, mean, spread = line.x[points], line.mean[points], line.spread[points]
+    shown["line"] = _numbers(x=scale * at, mean=mean, low=mean - spread, high=mean + spread)
+    if len(run.seeds) == 1 and (found := quantiles(run.seeds[0], axis, window, at)) is not None:
+        shown["quantiles"] = _numbers(x=scale * at, q10=found[0], q50=found[1], q90=found[2])
+    return shown
+
+
+def _numbers(**columns: Any) -> dict[str, list[float | None]]:
+    """Columns as JSON, which has no NaN."""
+    return {
+        name: [None if not np.isfinite(value) else round(float(value), 6) for value in column]
+        for name, column in columns.items()
+    }
+
+
+def score_in_words(seeds: Sequence[Seed], last: int = 100) -> str:
+    """The mean and spread of the last episodes."""
+    scores = np.concatenate([seed.scores[-last:] for seed in seeds]) if seeds else np.zeros(0)
+    return f"{scores.mean():.2f} ± {scores.std():.2f}" if len(scores) else "–"
+
+
+def time_in_words(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds) // 60
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
