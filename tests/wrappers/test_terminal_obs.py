@@ -272,7 +272,7 @@ def test_the_record_is_drawn_as_tiles():
         frames = [ending.observation[-1] for kept in env.endings for ending in kept]
         image = env.draw_endings()
     assert_same(image, tile(frames))
-    assert image.shape == (3 * 2, 2 * 4, 3)
+    assert image.shape == (2 * 2, 3 * 4, 3)
     colours = spaces.Dict(camera=spaces.Box(0, 255, (4, 5, 3), np.uint8), speed=BOX)
     with TerminalObs(DummyBackend(factories(colours)), record=1) as env:
         env.reset()

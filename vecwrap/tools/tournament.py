@@ -46,6 +46,11 @@ class Tournament:
     Attributes:
         results: wins, draws and losses by pair and seat.
         ratings: a Bradley-Terry fit to them, in Elo points.
+
+    >>> results = Results()
+    >>> results.record("greedy", "random", result=1)
+    >>> Tournament(results, bradley_terry(results, "random")).ladder
+    ('greedy', 'random')
     """
 
     results: Results
