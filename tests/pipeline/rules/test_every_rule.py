@@ -1,6 +1,7 @@
 """Every rule finds what its own documentation says is wrong, and is silent where that is put right."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,17 +45,23 @@ def test_what_is_right_by_its_documentation_has_no_finding_at_all(name):
     assert found_in(ROWS[name].right, name) == ()
 
 
+def an_own_pool():
+    """A pool for the examples, which does not know yet what game it is of."""
+    shutil.rmtree("runs", ignore_errors=True)
+    vecwrap.OpponentPool("runs/pool").add("random")
+
+
 @EVERY
 def test_an_error_is_what_cannot_be_built_and_a_warning_what_can(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rule = ROWS[name]
-    vecwrap.OpponentPool("runs/pool").add("random")
+    an_own_pool()
     if rule.kind == "error":
         with pytest.raises(vecwrap.PlanError):
             vecwrap.build(rule.wrong, n=2, backend="dummy")
     elif " n=" not in rule.wrong:
         vecwrap.build(rule.wrong, n=2, backend="dummy").close()
-    Path("runs/pool/pool.json").unlink()  # which knows the game now
+    an_own_pool()
     if " n=" not in rule.right:
         vecwrap.build(rule.right, n=2, backend="dummy").close()
 
