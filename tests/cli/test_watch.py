@@ -9,13 +9,13 @@ import urllib.request
 
 import pytest
 
-import vecwrap
-from tests.tools.watch.test_server import write_run
-from vecwrap.cli import main
-
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("plotly")
+
+import vecwrap
+from tests.tools.watch.test_server import write_run
+from vecwrap.cli import main
 
 
 def start(*arguments):

@@ -8,14 +8,15 @@ from urllib.parse import urlsplit
 import imageio.v3 as imageio
 import pytest
 
-import vecwrap
-from tests.tools.watch.test_server import EVIL, write_run
-from vecwrap.tools.watch import RunFolder, serve, watch
-
 sync_api = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("plotly")
+
+import vecwrap  # noqa: E402
+from tests.tools.watch.test_server import EVIL, write_run  # noqa: E402
+from vecwrap.tools.watch import RunFolder, serve, watch  # noqa: E402
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium")
 PATIENCE = 60_000  # milliseconds
