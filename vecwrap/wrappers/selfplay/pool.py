@@ -221,9 +221,7 @@ class OpponentPool:
         number = 1 + max((order(name)[0] for name in self._snapshots), default=0)
         name = self._folder.add_snapshot(number, label, arrays, kept)
         self._hidden.discard(name)
-        with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
-            self._snapshots[name] = self._folder.read_snapshot(name)
-        self._snapshots = {each: self._snapshots[each] for each in sorted(self._snapshots, key=order)}
+        self.refresh()  # what others have added meanwhile too, so that the last to write deletes all that are old
         if take_results:
             self.results.rename(LEARNER, name)
         self.save()
