@@ -122,7 +122,8 @@ def test_labels_stand_above_the_frames_and_lines_between_them():
         head = image[top : top + STRIP, left : left + 120]
         assert (head == DARK).all(axis=2).any()
         assert head.max() > 200
-        assert (head == ORANGE).all(axis=2).any() == (i == 4)
+        coloured = head.max(axis=2).astype(int) - head.min(axis=2)  # smoothed text need not reach the colour itself
+        assert (coloured.max() > 100) == (i == 4)
         covered[top : top + high - LINE, left : left + 120] = True
         around = image[top - LINE : top + high, left - LINE : left + wide]
         lines = around[~covered[top - LINE : top + high, left - LINE : left + wide]]
