@@ -1,8 +1,8 @@
 """What the page of a run costs: `python -m benchmarks.watch` prints one table.
 
-Agent steps a second of a run without a page, of one whose page nobody looks at, and of one that a browser elsewhere looks
-at: a client in a process of its own reads the states and asks for all tiles five times a second, as the page does. It
-decodes nothing, since a browser is mostly on another machine; with one on two busy cores a run is slower.
+Agent steps a second of a run without a page, of one whose page nobody looks at, and of one that a browser elsewhere
+looks at: a client in a process of its own reads the states and asks for all tiles five times a second, as the page
+does. It decodes nothing, since a browser is mostly on another machine; on the same two cores it slows a run.
 """
 
 from __future__ import annotations
