@@ -100,8 +100,10 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             if rested is not None:  # or SB3 would take the first observation of a game for what followed from the rest
                 dones |= step.first
             infos = self._infos(step, dones, rested)
-            for info, truncated in zip(infos, (truncations & ~terminations).tolist(), strict=True):
-                info["TimeLimit.truncated"] = truncated
+            for info in infos:
+                info["TimeLimit.truncated"] = False
+            for i in (truncations > terminations).nonzero()[0].tolist():
+                infos[i]["TimeLimit.truncated"] = True
         return self._own(observations), rewards.astype(np.float32), dones, infos
 
     def _note(self, step: StepResult, observations: Any, infos: Infos) -> None:
@@ -127,15 +129,13 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             return [{} for _ in range(self.num_envs)]
         added = {name: step.infos[name] for key in step.added for name in (key, f"_{key}")}
         others = {key: value for key, value in step.infos.items() if key not in added}
-        books, finals, last = self.vecwrap_env.core.books, step.final_infos or {}, step.terminal_observations
-        if rested is not None:
-            last = batches.where(*rested, last)
+        books, finals = self.vecwrap_env.core.books, step.final_infos or {}
         # A wrapper that numbers rows itself makes their infos itself.
         as_given = self.vecwrap_env.face.numbering is books
         before, finals_before = books.latest_infos if as_given else ({}, None)
         finals_before = finals_before or {}
         if not (before or others or finals_before or finals):  # no environment tells anything, as CartPole
-            return self._infos_of_wrappers(step, added, dones, last)
+            return self._infos_of_wrappers(step, added, dones, rested)
         changes, of_ends = _Changes(before, others), _Changes(finals_before, finals)
         infos = []
         for i, done in enumerate(dones.tolist()):
@@ -147,27 +147,27 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
                 if "restarted" in of_step:  # in both: why one episode ended and the next began
                     self.reset_infos[i]["restarted"] = of_step["restarted"]
             if done:
-                info["terminal_observation"] = batches.row(last, i)
+                info["terminal_observation"] = _last_of(step, i, rested)
             info.update(of_step)
             infos.append(info)
         return infos
 
-    def _infos_of_wrappers(self, step: StepResult, added: Infos, dones: Array, last: Any) -> list[dict[str, Any]]:
+    def _infos_of_wrappers(
+        self, step: StepResult, added: Infos, dones: Array, rested: tuple[BoolArray, Any] | None
+    ) -> list[dict[str, Any]]:
         """The same where only wrappers have added infos: rows without any are not looked at."""
-        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        infos: list[dict[str, Any]] = [{} for _ in self._seeds]
         told = dones
         for key in step.added:
             told = told | added[f"_{key}"]
         for i in told.nonzero()[0].tolist():
             info = infos[i]
-            begun = dones[i] and step.first[i]
-            if begun:
-                self.reset_infos[i] = {}
-            if dones[i]:
-                info["terminal_observation"] = batches.row(last, i)
+            done = dones.item(i)
+            if done:
+                info["terminal_observation"] = _last_of(step, i, rested)
             info.update(row_of(added, i))
-            if begun and "restarted" in info:
-                self.reset_infos[i]["restarted"] = info["restarted"]
+            if done and step.first[i]:
+                self.reset_infos[i] = {"restarted": info["restarted"]} if "restarted" in info else {}
         return infos
 
     def _own(self, observations: Any) -> Any:
@@ -286,6 +286,14 @@ class _Changes:
             own.pop(key, None)
         own.update(row_of(self._new, i))
         return own
+
+
+def _last_of(step: StepResult, i: int, rested: tuple[BoolArray, Any] | None) -> Any:
+    """The last observation of the episode that ended in a row; of an agent that rested, what it was shown then."""
+    if rested is not None and rested[0][i]:
+        return batches.row(rested[1], i)
+    ended = step.final_obs is not None and step.first[i]
+    return batches.row(step.final_obs if ended else step.observations, i)
 
 
 def _raise_as_sb3_does(error: SubEnvError) -> NoReturn:

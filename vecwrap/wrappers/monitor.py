@@ -225,19 +225,18 @@ class Monitor(VecEnvWrapper):
             paid, over, opens = step.raw_rewards, step.raw_dones, step.raw_first
         else:
             paid, over, opens = step.rewards, step.ended, step.first
-        returns = self._returns[rows] + paid
-        lengths = self._lengths[rows] + step.acted
+        self._returns[rows] += paid
+        self._lengths[rows] += step.acted
         closed = over | lost
-        cleared = closed | opens
-        if np.count_nonzero(cleared):
-            if np.count_nonzero(closed):
-                self._close_episodes(step, closed, lost, returns, lengths)
-            self._past_steps += int(lengths[cleared].sum())
-            returns, lengths = np.where(cleared, 0.0, returns), np.where(cleared, 0, lengths)
-            self._running[rows] = opens | (self._running[rows] & ~closed)
-            self._started[step.env_ids[opens]] = time.perf_counter()
-        self._returns[rows] = returns
-        self._lengths[rows] = lengths
+        if np.count_nonzero(closed):
+            self._close_episodes(step, closed, lost)
+        for at in (closed | opens).nonzero()[0].tolist():  # usually one or two
+            i = step.env_ids.item(at)
+            self._past_steps += self._lengths.item(i)
+            self._returns[i], self._lengths[i] = 0.0, 0
+            self._running[i] = begins = opens.item(at)
+            if begins:
+                self._started[i] = time.perf_counter()
 
     def wrapper_state(self) -> dict[str, Any]:
         """Return the running scores, lengths and times, and the counts."""
@@ -264,7 +263,7 @@ class Monitor(VecEnvWrapper):
             kept.clear()
         for episode in state["recent"]:
             score, length, seconds, i, by_then = map(fitting, episode, (0.0, 0, 0.0, 0, 0))
-            self._keep_recent([Episode(score, length, seconds, i, self._agents[i], by_then)])
+            self._keep_recent(Episode(score, length, seconds, i, self._agents[i], by_then))
         self.num_episodes = fitting(state["num_episodes"], 0, "num_episodes")
 
     def on_close(self) -> None:
@@ -300,50 +299,51 @@ class Monitor(VecEnvWrapper):
                     "own folder"
                 )
 
-    def _close_episodes(
-        self, step: StepResult, closed: BoolArray, lost: BoolArray, returns: FloatArray, lengths: IntArray
-    ) -> None:
+    def _close_episodes(self, step: StepResult, closed: BoolArray, lost: BoolArray) -> None:
         """Report the games that ended, in infos and in the files."""
+        ids, returns, lengths = step.env_ids, self._returns[step.rows], self._lengths[step.rows]
         if self.count is not None:
-            closed = self.count(step.env_ids, closed & self._running[step.rows], lost, returns, lengths)
+            closed = self.count(ids, closed & self._running[step.rows], lost, returns, lengths)
             lost = np.zeros_like(lost)
-        seconds = (time.perf_counter() - self._started[step.rows]).round(6)
-        reported = closed & ~lost
-        if np.count_nonzero(reported):
-            self._warn_of_another(step)
-            values: dict[str, Any] = {
-                "r": np.where(reported, returns, 0.0),
-                "l": np.where(reported, lengths, 0),
-                "t": np.where(reported, seconds, 0.0),
-            }
-            infos: list[dict[str, Any]] = [{}] * len(reported)
-            if self.info_keys:
-                told = enumerate(reported.tolist())
-                infos = [_info_of_end(step, self.info_keys, i) if own else {} for i, own in told]
-                values |= columns(infos)
-            step.add_info(self.stats_key, values, reported)
-            columns_of_episodes = (column[reported].tolist() for column in (returns, lengths, seconds, step.env_ids))
-            steps = self.num_steps + int(step.acted.sum())
-            episodes = [
-                Episode(score, length, time_taken, i, self._agents[i], steps)
-                for score, length, time_taken, i in zip(*columns_of_episodes, strict=True)
-            ]
-            self._keep_recent(episodes)
-            for sink in self._sinks:
-                sink.put(Ended(episodes, [info for info, own in zip(infos, reported, strict=True) if own]))
-        for i in closed.nonzero()[0].tolist() if self._files else ():
+        now, steps = time.perf_counter(), self.num_steps
+        ended: dict[int, Episode] = {}  # by place
+        for at in closed.nonzero()[0].tolist():
+            i = ids.item(at)
+            seconds = round(now - self._started.item(i), 6)
+            ended[at] = Episode(returns.item(at), lengths.item(at), seconds, i, self._agents[i], steps)
+        reported = {at: episode for at, episode in ended.items() if not lost.item(at)}
+        if reported:
+            self._report(step, reported)
+        for at, episode in ended.items() if self._files else ():
             if self._files:  # until one of them can no longer be written
-                episode = Episode(float(returns[i]), int(lengths[i]), float(seconds[i]), int(step.env_ids[i]))
-                end = _info_of_end(step, self.info_keys, i)
-                who = [self._agents[episode.env]] * (len(self._columns) - len(COLUMNS))
-                self._write(episode, bool(lost[i]), [*who, *(_cell(end.get(key, "")) for key in self.info_keys)])
+                end = _info_of_end(step, self.info_keys, at)
+                who = [episode.agent] * (len(self._columns) - len(COLUMNS))
+                self._write(episode, lost.item(at), [*who, *(_cell(end.get(key, "")) for key in self.info_keys)])
 
-    def _keep_recent(self, episodes: Sequence[Episode]) -> None:
-        self.num_episodes += len(episodes)
-        self.recent.extend(episodes)
-        self.return_queue.extend(episode.score for episode in episodes)
-        self.length_queue.extend(episode.length for episode in episodes)
-        self.time_queue.extend(episode.seconds for episode in episodes)
+    def _report(self, step: StepResult, ended: dict[int, Episode]) -> None:
+        """Report games, by their rows' places, in infos and to the logs."""
+        self._warn_of_another(step)
+        size = len(step.env_ids)
+        values: dict[str, Any] = {"r": np.zeros(size), "l": np.zeros(size, np.int64), "t": np.zeros(size)}
+        mask = np.zeros(size, np.bool_)
+        for at, episode in ended.items():
+            values["r"][at], values["l"][at], values["t"][at] = episode[:3]
+            mask[at] = True
+            self._keep_recent(episode)
+        infos: list[dict[str, Any]] = [{}] * size
+        if self.info_keys:
+            infos = [_info_of_end(step, self.info_keys, at) if at in ended else {} for at in range(size)]
+            values |= columns(infos)
+        step.add_info(self.stats_key, values, mask)
+        for sink in self._sinks:
+            sink.put(Ended([*ended.values()], [infos[at] for at in ended]))
+
+    def _keep_recent(self, episode: Episode) -> None:
+        self.num_episodes += 1
+        self.recent.append(episode)
+        self.return_queue.append(episode.score)
+        self.length_queue.append(episode.length)
+        self.time_queue.append(episode.seconds)
 
     def _warn_of_another(self, step: StepResult) -> None:
         if not self._warned and (self.stats_key in step.infos or self.stats_key in (step.final_infos or {})):
