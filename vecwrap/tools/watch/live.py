@@ -25,6 +25,7 @@ from vecwrap.rows.step_result import FloatArray, IntArray, StepResult
 from vecwrap.tools.plot import Run, Seed, read_runs
 from vecwrap.tools.watch.server import LOOPBACK, Page, serve
 from vecwrap.tools.watch.source import time_in_words
+from vecwrap.tools.watch.times import StepTimes
 from vecwrap.wrappers.monitor import Episode, Monitor
 
 FRAMES_EACH = 0.2  # seconds between two frames of a row
@@ -111,6 +112,8 @@ class Live:
             ],
             "rows": self._rows(monitor, now),
             **self._frames(),
+            "times": self._onlooker.times.shares(),
+            "slow": self._onlooker.times.slowest(),
             "last": [] if row is None else self._onlooker.last(row),
         }
         return self._last
@@ -264,6 +267,7 @@ class _Onlooker:
         elif env.core.is_engine:
             self.why_no_frames = "No frames: an engine sends none."
         self.frames: dict[int, NDArray[np.uint8]] = {}
+        self.times = StepTimes(env)
         self.steps = 0
         self.scores: FloatArray = np.full(n, np.nan)  # unknown until a game begins
         self.lengths: FloatArray = np.full(n, np.nan)
@@ -276,9 +280,13 @@ class _Onlooker:
         """Ask for frames when they are due."""
         self._actions = copy(actions) if actions is not None else None
         if not self.viewers:
+            self.times.stop()
             self._missing, self._books.onlooker = set(), None
             self._ask([])
-        elif not self.why_no_frames and not self._missing and time.monotonic() >= self._due:
+            return
+        if actions is not None:
+            self.times.step(env_ids)
+        if not self.why_no_frames and not self._missing and time.monotonic() >= self._due:
             self._missing = set(self.tiles)
             self._ask(self.tiles)
 
