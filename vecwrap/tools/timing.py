@@ -53,8 +53,8 @@ class Stopwatch:
     Args:
         env: the environment; only the thread that enters may step it meanwhile. It is not kept alive.
         clock: in nanoseconds.
-        sub_envs: whether the sub-environments in this process and their wrappers are told apart. Otherwise no object that
-            is not vecwrap's own is touched.
+        sub_envs: whether the sub-environments in this process and their wrappers are told apart. Otherwise only objects
+            of vecwrap's own are touched.
 
     Attributes:
         parts: inner first: the environment, its wrappers, the backend, the vector's wrappers, the window if there is
@@ -74,9 +74,7 @@ class Stopwatch:
     >>> env.close()
     """
 
-    def __init__(
-        self, env: VecEnv, *, clock: Callable[[], int] = time.perf_counter_ns, sub_envs: bool = True
-    ) -> None:
+    def __init__(self, env: VecEnv, *, clock: Callable[[], int] = time.perf_counter_ns, sub_envs: bool = True) -> None:
         self._books = env.core.books
         self._clock = clock
         self._running: list[Part] = []

@@ -22,9 +22,9 @@ from vecwrap.rows.step_result import FloatArray, IntArray
 from vecwrap.sources.parts import Part as RowOfSeveral
 from vecwrap.tools.timing import Part, Stopwatch
 
-STEPS, SECONDS = 16, 0.2  # of a block, which ends with the first of the two
+STEPS, NANOSECONDS = 16, 200_000_000  # of a block, which ends with the first of the two
 SHARE = 10  # a tenth of the time
-LEAST_PAUSE = 0.2
+LEAST_PAUSE = 200_000_000
 BLOCKS = 20  # the last ones count
 MOST_PARTS, MOST_SLOW = 12, 8
 
@@ -34,34 +34,36 @@ class StepTimes:
 
     Args:
         env: the environment, which is not kept alive.
+        clock: in nanoseconds.
     """
 
-    def __init__(self, env: VecEnv) -> None:
-        self._stopwatch = Stopwatch(env, sub_envs=False)
-        self._rows = _RowTimes(env.core)
+    def __init__(self, env: VecEnv, *, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._clock = clock
+        self._stopwatch = Stopwatch(env, sub_envs=False, clock=clock)
+        self._rows = _RowTimes(env.core, clock)
         self._in_process = isinstance(env.core.runner, Dummy)
         *_, self._outermost, _, _ = self._stopwatch.parts  # before the face and the caller
         self._block: ExitStack | None = None
         self._calls = 0
-        self._began: tuple[float, int, list[int]] | None = None
-        self._due = 0.0
+        self._began: tuple[int, int, list[int]] | None = None
+        self._due = 0
         self._blocks: deque[tuple[IntArray, int, FloatArray, IntArray]] = deque(maxlen=BLOCKS)
 
     def step(self, env_ids: IntArray) -> None:
         """These rows are about to be sent."""
         if self._block is None:
-            if time.monotonic() >= self._due:
+            if self._clock() >= self._due:
                 self._block = ExitStack()
                 self._calls = self._outermost.calls
                 self._block.enter_context(self._stopwatch)
                 self._block.enter_context(self._rows)
         elif self._began is not None:
             began, steps, _ = self._began
-            if self._stopwatch.steps - steps >= STEPS or time.monotonic() - began >= SECONDS:
+            if self._stopwatch.steps - steps >= STEPS or self._clock() - began >= NANOSECONDS:
                 self._end()
         elif self._outermost.calls > self._calls:  # not before the step is over in which it was put on
             self._rows.clear()
-            self._began = time.monotonic(), self._stopwatch.steps, self._nanoseconds()
+            self._began = self._clock(), self._stopwatch.steps, self._nanoseconds()
         self._rows.sent(env_ids)
 
     def stop(self) -> None:
@@ -89,9 +91,9 @@ class StepTimes:
         blocks = list(self._blocks)
         if not blocks:
             return []
-        seconds, counts = np.sum([block[2] for block in blocks], 0), np.sum([block[3] for block in blocks], 0)
-        means = 1e3 * seconds / np.maximum(counts, 1)
-        together = np.split(np.arange(len(means)), np.flatnonzero(np.diff(seconds)) + 1)
+        spent, counts = np.sum([block[2] for block in blocks], 0), np.sum([block[3] for block in blocks], 0)
+        means = spent / np.maximum(counts, 1) / 1e6
+        together = np.split(np.arange(len(means)), np.flatnonzero(np.diff(spent)) + 1)
         if len(together) < 2:
             return []
         together.sort(key=lambda rows: -means[rows[0]])
@@ -103,10 +105,12 @@ class StepTimes:
     def _end(self) -> None:
         assert self._began is not None
         began, steps, before = self._began
-        spent = np.array(self._nanoseconds()) - before
-        self._blocks.append((spent, self._stopwatch.steps - steps, self._rows.seconds.copy(), self._rows.counts.copy()))
+        spent: IntArray = np.subtract(self._nanoseconds(), before, dtype=np.int64)
+        self._blocks.append(
+            (spent, self._stopwatch.steps - steps, self._rows.nanoseconds.copy(), self._rows.counts.copy())
+        )
         self.stop()
-        now = time.monotonic()
+        now = self._clock()
         self._due = now + max(LEAST_PAUSE, (SHARE - 1) * (now - began))
 
     def _nanoseconds(self) -> list[int]:
@@ -127,19 +131,19 @@ class StepTimes:
 class _RowTimes:
     """How long each row took, while it is entered: its own step in this process, else until its answer was here."""
 
-    def __init__(self, core: Core) -> None:
-        self._books, self._runner = core.books, core.runner
-        self.seconds, self.counts = np.zeros(core.num_envs), np.zeros(core.num_envs, dtype=np.int64)
+    def __init__(self, core: Core, clock: Callable[[], int]) -> None:
+        self._books, self._runner, self._clock = core.books, core.runner, clock
+        self.nanoseconds, self.counts = np.zeros(core.num_envs), np.zeros(core.num_envs, dtype=np.int64)
         self._sent: FloatArray = np.full(core.num_envs, np.nan)
         self._off: list[tuple[Any, str]] = []
 
     def clear(self) -> None:
         """Forget what was measured."""
-        self.seconds[:], self.counts[:] = 0.0, 0
+        self.nanoseconds[:], self.counts[:] = 0.0, 0
 
     def sent(self, env_ids: IntArray) -> None:
         """Note when rows were sent."""
-        self._sent[env_ids] = time.perf_counter()
+        self._sent[env_ids] = self._clock()
 
     def __enter__(self) -> _RowTimes:
         for thing, name, timed in self._places():
@@ -168,20 +172,20 @@ class _RowTimes:
         here = slice(rows[0], rows[-1] + 1)
 
         def timed(*arguments: Any) -> Any:
-            began = time.perf_counter()
+            began = self._clock()
             try:
                 return step(*arguments)
             finally:
-                self.seconds[here] += time.perf_counter() - began
+                self.nanoseconds[here] += self._clock() - began
                 self.counts[here] += 1
 
         return timed
 
     def _arrived(self, arrived: Callable[..., None]) -> Callable[..., None]:
         def timed(rows: list[int], failures: Any) -> None:
-            taken = time.perf_counter() - self._sent[rows]  # NaN of those that were sent before
+            taken = self._clock() - self._sent[rows]  # NaN of those that were sent before
             known = np.array(rows, dtype=np.int64)[np.isfinite(taken)]
-            self.seconds[known] += taken[np.isfinite(taken)]
+            self.nanoseconds[known] += taken[np.isfinite(taken)]
             self.counts[known] += 1
             arrived(rows, failures)
 
