@@ -22,7 +22,7 @@ PICTURE = "tiles.png"
 GAMES = (PATTERN, f"*/{PATTERN}")
 POOLS = ("results/*.json", "*/results/*.json")
 MOST_TEXT = 200_000  # bytes of a text file
-MOST_VIDEOS = 12
+MOST_VIDEOS = 24
 READ_SHARE = 10  # reading files that grow may take a tenth of the time
 QUIET = 60.0  # seconds without a change, after which a run without an end may have been killed
 
@@ -121,8 +121,9 @@ class RunFolder:
         return whole if whole.is_relative_to(self._inside) and whole.is_file() else None
 
     def _videos(self) -> list[str]:
-        found = [path for path in sorted((self.folder / VIDEOS).glob("*.mp4")) if self._within(path)]
-        return [f"{VIDEOS}/{path.name}" for path in found[-MOST_VIDEOS:]]
+        patterns = f"{VIDEOS}/*.mp4", f"*/{VIDEOS}/*.mp4"  # of the run, and of its seeds
+        found = [path for pattern in patterns for path in sorted(self.folder.glob(pattern)) if self._within(path)]
+        return [str(path.relative_to(self.folder)) for path in found[-MOST_VIDEOS:]]
 
     def _text(self, name: str) -> str:
         path = self._within(self.folder / name)
