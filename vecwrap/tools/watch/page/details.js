@@ -44,7 +44,7 @@ const rated = (points) => (points === null ? "–" : `${points > 0 ? "+" : ""}${
 export function ladder(table, { players }) {
   const head = ["player", "rating", "error", "won", "drawn", "lost"].map((name) => element("th", name, { scope: "col" }));
   table.replaceChildren(line(head), ...players.map(([name, points, error, won, drawn, lost]) => line([
-    element("th", name, { scope: "row" }), rated(points), points === null || error === null ? "" : `± ${Math.round(error)}`,
+    element("th", name, { scope: "row" }), rated(points), points === null || !error ? "" : `± ${Math.round(error)}`,
     ...[won, drawn, lost].map((games) => games.toLocaleString("en")),
   ])));
 }
@@ -62,7 +62,7 @@ export function matrix(table, { players, matrix: lines }) { // blue for 1, white
       if (games) {
         const share = Math.round(200 * Math.abs(score - 0.5));
         cell.style.background = `color-mix(in srgb, var(${score > 0.5 ? "--won" : "--lost"}) ${share}%, var(--card))`;
-        if (share > 55) cell.style.color = "var(--card)";
+        if (share > 75) cell.style.color = "var(--card)";
         cell.title = `${names[i]} against ${names[j]}: ${score.toFixed(3)} in ${games.toLocaleString("en")} games`;
       }
       return cell;

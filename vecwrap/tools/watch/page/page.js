@@ -219,9 +219,8 @@ function rows(now) {
   if (selected !== null && now.last) last(now.last);
 }
 
-const who = (row) => [row.agent, row.plays].filter(Boolean).join(" ");
 const lives = (row) => (row.lives === null ? "" : `${row.lives} ${row.lives === 1 ? "life" : "lives"}`);
-const label = (row) => [`#${row.row}`, who(row), row.score === null ? "" : `score ${row.score}`,
+const label = (row) => [`#${row.row}`, [row.agent, row.plays].filter(Boolean).join(" "), row.score === null ? "" : `score ${row.score}`,
   row.length === null ? "" : `${row.length} ${row.length === 1 ? "step" : "steps"}`, lives(row)].filter(Boolean).join(" · ");
 
 function columns(width, shown, squarish) { // all in a row, or as the picture of all has them, or as many as fit
@@ -236,7 +235,7 @@ function tiles(now) {
       const tile = element("button", undefined, { type: "button" });
       const head = element("span", undefined, { class: "label" });
       head.append(element("span"), element("span"));
-      tile.append(head, element("canvas"));
+      tile.append(head, element("span", undefined, { class: "plays" }), element("canvas"));
       tile.addEventListener("click", () => enlarge(Number(tile.dataset.row)));
       return tile;
     }));
@@ -248,7 +247,10 @@ function tiles(now) {
     tile.dataset.state = row.state;
     tile.dataset.row = i;
     const [name, length] = tile.firstChild.children;
-    name.textContent = [`#${row.row}`, who(row), row.score === null ? "" : `score ${row.score}`].filter(Boolean).join(" ");
+    const plays = tile.children[1];
+    plays.textContent = row.plays;
+    plays.hidden = !row.plays;
+    name.textContent = [`#${row.row}`, row.agent, row.score === null ? "" : `score ${row.score}`].filter(Boolean).join(" ");
     length.textContent = [lives(row), row.length].filter((one) => one !== null && one !== "").join(" · ");
     tile.setAttribute("aria-label", label(row));
     tile.title = label(row);
