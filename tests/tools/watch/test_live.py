@@ -220,6 +220,21 @@ def test_lives_are_those_of_the_infos():
                 assert lives in ([None] * 3, infos["lives"].tolist())
 
 
+class NoLives(Lives):
+    """Counts none, as Pong of the Arcade Learning Environment."""
+
+    def step(self, action):
+        return *super().step(action)[:4], {"lives": 0}
+
+
+def test_of_games_without_lives_none_are_shown():
+    with vecwrap.build(NoLives, n=3, backend="dummy") as env:
+        env.reset(seed=1)
+        with looking(env) as browser:
+            until(env, lambda: (watch(env)._source._onlooker.lives == 0).all())
+            assert [row["lives"] for row in browser.state()["rows"]] == [None] * 3
+
+
 def test_times_and_slow_rows_are_shown_while_somebody_looks():
     with vecwrap.build("CartPole-v1", n=3, backend="dummy", wrappers=["monitor"]) as env:
         env.reset(seed=1)

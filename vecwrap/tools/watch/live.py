@@ -187,7 +187,9 @@ class Live:
         self._restarts = restarts
         backend = self._backend()
         agents = backend.row_agents if backend is not None and books.agents else None
-        plays, lives = self._plays(), self._onlooker.lives
+        plays, lives = self._plays(), self._onlooker.lives.copy()
+        if not (lives > 0).any():  # a game that has none says 0, as Pong does
+            lives[:] = np.nan
         some_wait = 0 < len(books.out) < core.num_envs
         rows = []
         for i in range(min(core.num_envs, MOST_ROWS)):

@@ -248,10 +248,10 @@ function tiles(now) {
     tile.dataset.row = i;
     const [name, length] = tile.firstChild.children;
     const plays = tile.children[1];
-    plays.textContent = row.plays;
-    plays.hidden = !row.plays;
+    plays.textContent = [lives(row), row.plays].filter(Boolean).join(" · ");
+    plays.hidden = !plays.textContent;
     name.textContent = [`#${row.row}`, row.agent, row.score === null ? "" : `score ${row.score}`].filter(Boolean).join(" ");
-    length.textContent = [lives(row), row.length].filter((one) => one !== null && one !== "").join(" · ");
+    length.textContent = row.length === null ? "" : row.length;
     tile.setAttribute("aria-label", label(row));
     tile.title = label(row);
   });
