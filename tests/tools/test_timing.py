@@ -1,3 +1,5 @@
+import gc
+
 import gymnasium
 import numpy as np
 import pytest
@@ -200,7 +202,7 @@ def test_the_environment_is_called_by_its_own_id_under_gymnasiums_make_vec():
 def attributes(env):
     """What each object of the chain holds by itself, and what its methods are."""
     root = env.unwrapped
-    things = [*env.chain, *(wrapper.rows for wrapper in env.chain), root.core.slots]
+    things = [*env.chain, env.face, *(wrapper.rows for wrapper in env.chain), root.core.slots]
     for sub_env in root.runner.local.sub_envs if root.backend == "dummy" else ():
         inner = sub_env.env
         while isinstance(inner, gymnasium.Wrapper):
@@ -236,16 +238,82 @@ def test_without_it_the_very_methods_of_the_classes_run(fails):
 def test_a_method_that_an_instance_has_of_its_own_is_put_back():
     env = works()
     env.reset()
-    step = env.step
+    step = env.envs[0].step
 
-    def own(actions):
-        return step(actions)
+    def own(action):
+        return step(action)
 
-    env.step = own
+    env.envs[0].step = own
     with Stopwatch(env):
-        assert env.step is not own
+        assert env.envs[0].step is not own
         env.step([0, 0, 0])
-    assert env.step is own
+    assert env.envs[0].step is own
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_several_are_left_in_any_order(last):
+    env = Outer(works())
+    env.reset()
+    before = attributes(env)
+    watches = [Stopwatch(env, clock=CLOCK), Stopwatch(env, clock=CLOCK)]
+    for watch in watches:
+        watch.__enter__()
+    env.step([0, 0, 0])
+    watches[1 - last].__exit__()
+    assert "receive" in vars(env.rows)
+    env.step([0, 0, 0])
+    watches[last].__exit__()
+    assert attributes(env) == before
+    env.step([0, 0, 0])
+    assert spent(watches[last]) == {"Works": 2 * 33, "Outer": 2 * 12}
+    assert spent(watches[1 - last]) == {"Works": 33, "Outer": 12}
+
+
+class Leaves(Outer):
+    """Leaves and enters a stopwatch in the middle of a step."""
+
+    watch = None
+
+    def on_step(self, step):
+        if self.watch is not None:
+            self.watch.__exit__()
+            self.watch.__enter__()
+        super().on_step(step)
+
+
+def test_one_may_be_left_and_entered_within_a_step():
+    env = Outermost(Leaves(works()))
+    env.reset()
+    with Stopwatch(env, clock=CLOCK) as env.env.watch:
+        for _ in range(3):
+            env.step([0, 0, 0])
+            CLOCK.now += 1000
+        watch, env.env.watch = env.env.watch, None
+    # Entered within, it knows nothing of who called until the step is over: the rest of it counts as the loop.
+    assert spent(watch) == {"Works": 3 * 33, "Leaves": 3 * 5, "other": 3 * (7 + 100 + 1000)}
+
+
+def test_of_the_sub_environments_nothing_is_touched_if_they_are_not_told_apart():
+    env = Outer(works(Inner))
+    env.reset()
+    with Stopwatch(env, clock=CLOCK, sub_envs=False) as watch:
+        assert not {"step", "reset"} & (vars(env.envs[0]).keys() | vars(env.envs[0].unwrapped).keys())
+        env.step([0, 0, 0])
+    assert spent(watch) == {"wait": 3 * (11 + 3), "Outer": 12}
+
+
+def test_an_environment_is_not_kept_alive_by_one_that_is_on():
+    env = Outer(works())
+    env.reset()
+    watch = Stopwatch(env).__enter__()
+    books = env.core.books
+    gc.disable()
+    try:
+        del env
+        assert books.closed
+    finally:
+        gc.enable()
+    watch.__exit__()
 
 
 @pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])

@@ -112,7 +112,7 @@ class Books:
         self.forked = False
         self.owner = os.getpid()
         self.in_line = False  # whether the next whole step may: set by the end of a general call
-        self.watched = False  # whether a stopwatch is on
+        self.stopwatches: list[Any] = []  # those that are on, in the order in which they were put on
         self.onlooker: Onlooker | None = None  # set by any thread; taken away by the stepping one
         self._together: tuple[int, str, str, tuple[str, ...]] = 1, "", "", ()
         self._may_be_in_line = runner.has_line and recovery is None and batch_size is None and not debug
@@ -348,13 +348,9 @@ class Books:
 
     # -- the straight line ---------------------------------------------------------------------------------------------
 
-    def watch(self, on: bool) -> None:
-        """Say whether a stopwatch is on, which times the general path."""
-        self.watched, self.in_line = on, False
-
     def look_for_line(self) -> None:
         """At the end of a general call: may the next step take the line, because there is nothing else to do?"""
-        looked_at = self.watched or self.onlooker is not None
+        looked_at = self.stopwatches or self.onlooker is not None
         special = self.out or self.endings.any_ended or self.frames_changed or looked_at or self.closed
         self.in_line = self._may_be_in_line and not special
 

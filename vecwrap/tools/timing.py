@@ -24,7 +24,7 @@ __all__ = ["Kind", "Part", "Stopwatch"]
 
 Kind: TypeAlias = Literal["environment", "wrapper", "backend", "window", "face", "policy", "other"]
 
-FACE = ("step", "step_async", "step_wait", "reset", "reset_async", "reset_wait", "send", "recv")
+FACE = ("step", "reset", "send", "send_some", "wait")
 ROWS = ("send", "reset", "receive")
 
 
@@ -44,14 +44,17 @@ class Stopwatch:
 
     Entering installs timed versions of the row protocol's methods on this chain's rows, and leaving removes them.
     Every moment in between belongs to exactly one part, the innermost that is running, so the parts add up to the total
-    to the nanosecond. The parts include the cost of the clock itself, about a microsecond per part.
+    to the nanosecond. The parts include the cost of the clock itself, about a microsecond per part. Several stopwatches
+    may be on at once, and left in any order, even from within a step.
 
     What runs in workers is part of the backend's wait. If the sub-environments are in this process, on ``dummy``, their
     wrappers are distinguished; a wrapper that bypasses the emulator's ``step``, as ``atari`` does, includes its time.
 
     Args:
-        env: the environment; only the thread that enters may step it meanwhile.
+        env: the environment; only the thread that enters may step it meanwhile. It is not kept alive.
         clock: in nanoseconds.
+        sub_envs: whether the sub-environments in this process and their wrappers are told apart. Otherwise only objects
+            of vecwrap's own are touched.
 
     Attributes:
         parts: inner first: the environment, its wrappers, the backend, the vector's wrappers, the window if there is
@@ -71,15 +74,15 @@ class Stopwatch:
     >>> env.close()
     """
 
-    def __init__(self, env: VecEnv, *, clock: Callable[[], int] = time.perf_counter_ns) -> None:
-        self._env = env
+    def __init__(self, env: VecEnv, *, clock: Callable[[], int] = time.perf_counter_ns, sub_envs: bool = True) -> None:
+        self._books = env.core.books
         self._clock = clock
         self._running: list[Part] = []
         self._since = 0
         self._put_on: list[tuple[Any, str, Any]] = []
         self._other = Part("other", "other", "the loop that drives the environment")
         self._sent = Part("send", "backend", "sends the actions off")
-        self._places = list(self._all_places())
+        self._places = list(self._all_places(env, sub_envs=sub_envs))
         self.parts = [*{id(part): part for _, _, part in self._places}.values(), self._other]
 
     @property
@@ -99,19 +102,34 @@ class Stopwatch:
         return self._timed(part, function)
 
     def __enter__(self) -> Stopwatch:
-        self._env.core.books.watch(True)
-        for thing, name, part in self._places:
-            before = getattr(thing, name)
-            setattr(thing, name, self._timed(part, before))
-            self._put_on.append((thing, name, before))
-        self._running.append(self._other)
+        self._books.stopwatches.append(self)
+        self._books.in_line = False  # the general path is timed
+        self.put_on()
+        self._running = [self._other]
         self._since = self._clock()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._env.core.books.watch(False)
         self._pass_time()
-        self._running.clear()
+        self._running = []
+        on = self._books.stopwatches
+        later = on[on.index(self) + 1 :]  # whose methods are around ours
+        for stopwatch in reversed([self, *later]):
+            stopwatch.take_off()
+        on.remove(self)
+        for stopwatch in later:
+            stopwatch.put_on()
+        self._books.in_line = False
+
+    def put_on(self) -> None:
+        """Install the timed methods; entering does it."""
+        for thing, name, part in self._places:
+            before = getattr(thing, name)
+            setattr(thing, name, self._timed(part, before))
+            self._put_on.append((thing, name, before))
+
+    def take_off(self) -> None:
+        """Remove the timed methods, which are the outermost; leaving does it."""
         while self._put_on:
             thing, name, before = self._put_on.pop()
             delattr(thing, name)
@@ -119,9 +137,8 @@ class Stopwatch:
                 setattr(thing, name, before)
 
     def _timed(self, part: Part, function: Callable[..., Any]) -> Callable[..., Any]:
-        running = self._running
-
         def run(*args: Any, **kwargs: Any) -> Any:
+            running = self._running
             if not running:  # a policy's function may outlive the timing
                 return function(*args, **kwargs)
             self._pass_time()
@@ -130,8 +147,9 @@ class Stopwatch:
             try:
                 return function(*args, **kwargs)
             finally:
-                self._pass_time()
-                running.pop()
+                if running is self._running:  # not left meanwhile
+                    self._pass_time()
+                    running.pop()
 
         return run
 
@@ -143,29 +161,29 @@ class Stopwatch:
 
     # -- where to look ------------------------------------------------------------------------------------------------
 
-    def _all_places(self) -> Iterator[tuple[Any, str, Part]]:
+    def _all_places(self, env: VecEnv, *, sub_envs: bool) -> Iterator[tuple[Any, str, Part]]:
         """Objects, names of their methods, and the parts that these belong to; inner parts first."""
-        *wrappers, _ = self._env.chain
-        core = self._env.core
-        yield from self._backend_places(core.runner, core.env_id)
+        *wrappers, _ = env.chain
+        yield from self._backend_places(env.core.runner, env.core.env_id, sub_envs=sub_envs)
         for wrapper in reversed(wrappers):
             part = Part(_name(wrapper), "wrapper", "in this process, around the vector")
             yield from ((wrapper.rows, name, part) for name in ROWS)
-        if self._env is not self._env.chain[0]:  # a window around the chain is not one of its wrappers
+        if env is not env.chain[0]:  # a window around the chain is not one of its wrappers
             window = Part("window", "window", "shows the frames, and waits until the next are due")
-            yield from ((self._env.rows, name, window) for name in ROWS)
+            yield from ((env.rows, name, window) for name in ROWS)
         face = Part("face", "face", "checks the actions, makes the five-tuple")
-        yield from ((self._env, name, face) for name in FACE)
+        yield from ((env.face, name, face) for name in FACE)
 
-    def _backend_places(self, runner: Runner, env_id: str) -> Iterator[tuple[Any, str, Part]]:
+    def _backend_places(self, runner: Runner, env_id: str, *, sub_envs: bool) -> Iterator[tuple[Any, str, Part]]:
         wait = Part("wait", "backend", "until the workers have answered, and their wrappers")
         books = runner.books
         if isinstance(runner, Dummy):
             wait.what = "the loop over the sub-environments"
-            sources = runner.local.sub_envs
+            sources = runner.local.sub_envs if sub_envs else []
             yield from _sub_env_places([source for source in sources if isinstance(source, SubEnv)], env_id)
             engine = Part(env_id, "environment", "the engine itself")
-            yield from ((one, name, engine) for one in runner.engines() for name in ("step", "reset"))
+            engines = runner.engines() if sub_envs else ()
+            yield from ((one, name, engine) for one in engines for name in ("step", "reset"))
         elif isinstance(runner, Processes) and runner.own is not None:
             yield runner.own, "run", Part("parent_share", "backend", "steps the sub-environments of this process")
         yield runner, "poll", wait

@@ -6,6 +6,7 @@ import time
 from urllib.parse import urlsplit
 
 import imageio.v3 as imageio
+import numpy as np
 import pytest
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -122,6 +123,40 @@ def test_names_of_a_strangers_run_are_text(tab, tmp_path):
     served.close()
 
 
+def test_a_video_of_the_folder_is_played(tab, tmp_path):
+    folder = write_run(tmp_path / "run")
+    (folder / "videos").mkdir()
+    frames = np.zeros((20, 32, 48, 3), np.uint8)
+    imageio.imwrite(folder / "videos" / f"{EVIL[:20]}.mp4", frames, fps=10)
+    served = serve(RunFolder(folder), 0)
+    tab.goto(served.address)
+    tab.wait_for_selector("#chart .scatterlayer")
+    tab.click("#videos button")
+    until(tab, "document.getElementById('film').videoWidth === 48")
+    assert tab.text_content("#film-name") == f"videos/{EVIL[:20]}.mp4"
+    served.close()
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_players_of_a_strangers_run_are_text_in_tables_that_do_not_stick_out(tab, tmp_path, width):
+    folder = write_run(tmp_path / "run")
+    rows = "".join(f"1,2,{i},0,0,{EVIL}{i % 9},0,{i % 2}\n" for i in range(90))
+    (folder / "monitor.csv").write_text(
+        f'#{{"t_start": 1.0, "env_id": "a"}}\nr,l,t,env,lost,opponent,seat,result\n{rows}'
+    )
+    served = serve(RunFolder(folder), 0)
+    tab.set_viewport_size({"width": width, "height": 800})
+    tab.goto(served.address)
+    tab.wait_for_selector("#ladder td")
+    assert tab.locator("#ladder tr").count() == 11
+    assert tab.locator("#matrix td[title]").count() == 9
+    assert EVIL in tab.text_content("#matrix")
+    assert tab.evaluate("document.querySelectorAll('img[src=x]').length") == 0
+    tab.wait_for_selector("#chart .scatterlayer")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    served.close()
+
+
 def test_a_run_that_goes_on_is_followed_until_it_ends(tab):
     """Curves grow, tiles change, a click shows one large with its last steps, closing the tab ends the frames."""
     env = vecwrap.build("CartPole-v1", n=4, backend="dummy", wrappers=["monitor"], render_mode="rgb_array", seed=1)
@@ -151,6 +186,7 @@ def test_a_run_that_goes_on_is_followed_until_it_ends(tab):
         tab.wait_for_selector("#last td")
         until(tab, "document.getElementById('large-frame').width === 600")
         assert tab.text_content("#large-title").startswith("#1 · score ")
+        until(tab, "document.querySelectorAll('#times tr').length === 6")  # five parts, and the whole
         with tab.expect_download() as saved:
             tab.click("#save-one")
         assert imageio.imread(saved.value.path()).shape == (400, 600, 3)

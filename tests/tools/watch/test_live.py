@@ -196,6 +196,58 @@ def test_the_last_steps_of_a_row_that_is_looked_at():
             assert [float(reward) for _, reward, _ in last[:3]] == pytest.approx(rewards[::-1], rel=1e-5)
 
 
+class Lives(ToyEnv):
+    """Loses one of its lives in each step."""
+
+    def reset(self, **arguments):
+        observation, _ = super().reset(**arguments)
+        self.left = 5
+        return observation, {"lives": self.left}
+
+    def step(self, action):
+        observation, reward, terminated, truncated, _ = super().step(action)
+        self.left -= 1
+        return observation, reward, terminated, truncated, {"lives": self.left}
+
+
+def test_lives_are_those_of_the_infos():
+    with vecwrap.build(Lives, n=3, backend="dummy") as env:
+        env.reset(seed=1)
+        with looking(env) as browser:
+            until(env, lambda: env.core.books.onlooker is not None)
+            infos = env.step([0, 0, 0])[4]
+            while (lives := [row["lives"] for row in browser.state()["rows"]]) != infos["lives"].tolist():
+                assert lives in ([None] * 3, infos["lives"].tolist())
+
+
+class NoLives(Lives):
+    """Counts none, as Pong of the Arcade Learning Environment."""
+
+    def step(self, action):
+        return *super().step(action)[:4], {"lives": 0}
+
+
+def test_of_games_without_lives_none_are_shown():
+    with vecwrap.build(NoLives, n=3, backend="dummy") as env:
+        env.reset(seed=1)
+        with looking(env) as browser:
+            until(env, lambda: (watch(env)._source._onlooker.lives == 0).all())
+            assert [row["lives"] for row in browser.state()["rows"]] == [None] * 3
+
+
+def test_times_and_slow_rows_are_shown_while_somebody_looks():
+    with vecwrap.build("CartPole-v1", n=3, backend="dummy", wrappers=["monitor"]) as env:
+        env.reset(seed=1)
+        with looking(env) as browser:
+            onlooker = watch(env)._source._onlooker
+            until(env, onlooker.times.shares)
+            state = browser.state()
+            assert [name for name, *_ in state["times"]] == [
+                *("sub-environments", "backend", "monitor", "checks", "your program")
+            ]
+            assert {name for name, _ in state["slow"]} <= {"#0", "#1", "#2", "#0–1", "#1–2"}
+
+
 class Bad(gymnasium.Wrapper):
     """Its frames fail."""
 

@@ -161,6 +161,21 @@ def test_pictures_and_videos_of_the_folder_are_given(tmp_path):
     served.close()
 
 
+def test_videos_of_seeds_are_given_too_and_parts_of_a_video_to_a_browser_that_seeks(tmp_path):
+    folder = write_run(tmp_path / "runs" / "seed 1")
+    (folder / "videos").mkdir()
+    (folder / "videos" / "a.mp4").write_bytes(b"0123456789")
+    served = serve(RunFolder(tmp_path / "runs"), 0)
+    assert json.loads(ask(served, "about")[2])["videos"] == ["seed 1/videos/a.mp4"]
+    parts = urlsplit(served.address)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=30)
+    connection.request("GET", f"{parts.path}file/seed%201/videos/a.mp4", headers={"Range": "bytes=2-4"})
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["content-type"], answer.read()) == (206, "video/mp4", b"234")
+    connection.close()
+    served.close()
+
+
 def test_nothing_is_loaded_from_elsewhere_or_run_from_texts(page):
     """The policy forbids scripts in the page, and the page has none."""
     _, headers, content = ask(page)

@@ -14,10 +14,15 @@ from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, VIDEOS
 from vecwrap.tools.compare import Record, read_record
 from vecwrap.tools.plot import PATTERN, Run, read_runs
 from vecwrap.tools.watch.source import score_in_words, time_in_words
+from vecwrap.tools.watch.standing import results_of_files, standing
+from vecwrap.wrappers.selfplay.pool_files import PoolFolder
+from vecwrap.wrappers.selfplay.results import Results
 
 PICTURE = "tiles.png"
+GAMES = (PATTERN, f"*/{PATTERN}")
+POOLS = ("results/*.json", "*/results/*.json")
 MOST_TEXT = 200_000  # bytes of a text file
-MOST_VIDEOS = 12
+MOST_VIDEOS = 24
 READ_SHARE = 10  # reading files that grow may take a tenth of the time
 QUIET = 60.0  # seconds without a change, after which a run without an end may have been killed
 
@@ -31,13 +36,14 @@ class RunFolder:
         self.folder = folder
         if not folder.is_dir():
             raise PlotError(f"{folder}: expected the folder of a run, got {'a file' if folder.exists() else 'none'}")
-        if not (folder / PIPELINE).exists() and not any(folder.glob(PATTERN)) and not any(folder.glob(f"*/{PATTERN}")):
+        if not (folder / PIPELINE).exists() and not any(any(folder.glob(name)) for name in GAMES):
             raise PlotError(
                 f"{folder}: expected the folder of a run, with monitor files ({PATTERN}) or {PIPELINE}, got neither"
             )
         self._inside = folder.resolve()
         self._runs: list[Run] = []
         self._record: Record | None = None
+        self._standing: dict[str, Any] | None = None
         self._signature: list[tuple[Path, int, int]] = []
         self._trouble = ""
         self._next = 0.0
@@ -80,6 +86,7 @@ class RunFolder:
         record = self._record
         return {
             "plan": self._text(PIPELINE),
+            "standing": self._standing,
             "versions": [[cut(printable(name), 60), cut(printable(text), 60)] for name, text in record.versions.items()]
             if record
             else [],
@@ -114,8 +121,9 @@ class RunFolder:
         return whole if whole.is_relative_to(self._inside) and whole.is_file() else None
 
     def _videos(self) -> list[str]:
-        found = [path for path in sorted((self.folder / VIDEOS).glob("*.mp4")) if self._within(path)]
-        return [f"{VIDEOS}/{path.name}" for path in found[-MOST_VIDEOS:]]
+        patterns = f"{VIDEOS}/*.mp4", f"*/{VIDEOS}/*.mp4"  # of the run, and of its seeds
+        found = [path for pattern in patterns for path in sorted(self.folder.glob(pattern)) if self._within(path)]
+        return [str(path.relative_to(self.folder)) for path in found[-MOST_VIDEOS:]]
 
     def _text(self, name: str) -> str:
         path = self._within(self.folder / name)
@@ -125,7 +133,7 @@ class RunFolder:
             return printable_lines(file.read(MOST_TEXT).decode(errors="replace"))
 
     def _files(self) -> Iterator[Path]:
-        for pattern in (PATTERN, f"*/{PATTERN}", FACTS, PROGRESS, PIPELINE, LOG, PICTURE):
+        for pattern in (*GAMES, *POOLS, FACTS, PROGRESS, PIPELINE, LOG, PICTURE):
             yield from sorted(self.folder.glob(pattern))
 
     def _read(self) -> None:
@@ -139,7 +147,8 @@ class RunFolder:
         if found == self._signature or began < self._next:
             return
         self._signature, self.version = found, self.version + 1
-        troubles = [self._attempt(self._read_record), self._attempt(self._read_runs)]
+        reads = (self._read_record, self._read_runs, self._read_results)
+        troubles = [self._attempt(read) for read in reads]
         self._trouble = cut(printable_lines("\n".join(filter(None, troubles))), 1_000)
         self._next = began + READ_SHARE * (time.monotonic() - began)
 
@@ -155,10 +164,21 @@ class RunFolder:
         self._record = read_record(self.folder)
 
     def _read_runs(self) -> None:
-        names = [PATTERN, f"*/{PATTERN}"]
-        self._refuse_outside(*names)
-        if any(True for name in names for _ in self.folder.glob(name)):
+        self._refuse_outside(*GAMES)
+        if any(True for name in GAMES for _ in self.folder.glob(name)):
             self._runs = read_runs([self.folder])
+
+    def _read_results(self) -> None:
+        """Those of a pool within the folder, or else those beside the games."""
+        pools = [path.parent for pattern in ("pool.json", "*/pool.json") for path in sorted(self.folder.glob(pattern))]
+        if not pools:
+            self._refuse_outside(*GAMES)
+            files = [path for pattern in GAMES for path in sorted(self.folder.glob(pattern))]
+            self._standing = standing(results_of_files(files))
+            return
+        inside = [str(pool.relative_to(self.folder)) for pool in pools]
+        self._refuse_outside(*(f"{name}/{file}" for name in inside for file in ("pool.json", "results/*.json")))
+        self._standing = standing(Results(row for pool in pools for row in PoolFolder(pool).tables(without="")))
 
     def _refuse_outside(self, *patterns: str) -> None:
         for path in (path for pattern in patterns for path in self.folder.glob(pattern)):

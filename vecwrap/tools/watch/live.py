@@ -7,6 +7,7 @@ bounded rate.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from collections import deque
@@ -25,7 +26,10 @@ from vecwrap.rows.step_result import FloatArray, IntArray, StepResult
 from vecwrap.tools.plot import Run, Seed, read_runs
 from vecwrap.tools.watch.server import LOOPBACK, Page, serve
 from vecwrap.tools.watch.source import time_in_words
+from vecwrap.tools.watch.standing import standing
+from vecwrap.tools.watch.times import StepTimes
 from vecwrap.wrappers.monitor import Episode, Monitor
+from vecwrap.wrappers.opponents import Opponents
 
 FRAMES_EACH = 0.2  # seconds between two frames of a row
 MOST_TILES, MOST_ROWS = 24, 512
@@ -63,6 +67,8 @@ class Live:
         self._plan = printable_lines(str(env.plan) if env.plan is not None else repr(env))
         monitor = next((wrapper for wrapper in env.chain if isinstance(wrapper, Monitor)), None)
         self._monitor = None if monitor is None else weakref.ref(monitor)
+        opponents = next((wrapper for wrapper in env.chain if isinstance(wrapper, Opponents)), None)
+        self._opponents = None if opponents is None else weakref.ref(opponents)
         self.folder = None if monitor is None else monitor.dir
         self._file = self.folder if monitor is not None and monitor.paths else None
         self._began = time.monotonic()
@@ -74,8 +80,9 @@ class Live:
         self._counts: deque[tuple[float, int]] = deque()
         self._restarts, _ = self._recovered()
         self._restarted_at: dict[int, float] = {}
-        self._version, self._seen, self._next = 0, -1, 0.0
+        self._version, self._seen, self._next = 0, (-1, 0), 0.0
         self._latest: list[Run] = []
+        self._standing: dict[str, Any] | None = None
         self._last: dict[str, Any] = {}
 
     @property
@@ -111,13 +118,16 @@ class Live:
             ],
             "rows": self._rows(monitor, now),
             **self._frames(),
+            "times": self._onlooker.times.shares(),
+            "slow": self._onlooker.times.slowest(),
             "last": [] if row is None else self._onlooker.last(row),
         }
         return self._last
 
     def about(self) -> dict[str, Any]:
         """Return the plan."""
-        return {"plan": self._plan, "versions": [], "log": "", "picture": None, "videos": []}
+        shown = {"plan": self._plan, "standing": self._standing}
+        return {**shown, "versions": [], "log": "", "picture": None, "videos": []}
 
     def runs(self) -> list[Run]:
         """Return the games that have ended: as the monitor's file has them, or since the page was opened."""
@@ -127,7 +137,7 @@ class Live:
         """Return the newest frames."""
         onlooker = self._onlooker
         if row is not None:
-            image = onlooker.frames.get(row)
+            image = onlooker.frames.get(row, onlooker.frames.get(row - row % (self._core.books.agents or 1)))
             return None if image is None else _encoded(image, ".png")
         images = [onlooker.frames.get(i) for i in onlooker.tiles]
         if all(image is None for image in images):
@@ -177,6 +187,9 @@ class Live:
         self._restarts = restarts
         backend = self._backend()
         agents = backend.row_agents if backend is not None and books.agents else None
+        plays, lives = self._plays(), self._onlooker.lives.copy()
+        if not (lives > 0).any():  # a game that has none says 0, as Pong does
+            lives[:] = np.nan
         some_wait = 0 < len(books.out) < core.num_envs
         rows = []
         for i in range(min(core.num_envs, MOST_ROWS)):
@@ -194,6 +207,8 @@ class Live:
                 {
                     "row": i,
                     "agent": "" if agents is None else cut(printable(str(agents[i])), 40),
+                    "plays": plays[i] if plays else "",
+                    "lives": None if np.isnan(lives[i]) else int(lives[i]),
                     "score": None if np.isnan(scores[i]) else round(float(scores[i]), 2),
                     "length": None if np.isnan(lengths[i]) else int(lengths[i]),
                     "state": state,
@@ -203,21 +218,38 @@ class Live:
             )
         return rows
 
+    def _plays(self) -> list[str]:
+        """What there is to say of each row's opponent; [] without any."""
+        opponents = None if self._opponents is None else self._opponents()
+        if opponents is None:
+            return []
+        said: list[str] = []
+        for opponent, seats in zip(opponents.opponents, opponents.seats.tolist(), strict=True):
+            name = cut(printable(opponent), 40)
+            each = range(self._core.books.agents)
+            said += [(f"against {name}" if seat in seats else f"played by {name}") if name else "" for seat in each]
+        return said
+
     def _frames(self) -> dict[str, Any]:
         why, tiles = self._onlooker.why_no_frames, self._onlooker.tiles
         if why:
             return {"frames": False, "why_no_frames": why}
+        opponents = None if self._opponents is None else self._opponents()
+        if opponents is not None:  # the learner's row of each game
+            tiles = [i + int(seats[0]) for i, seats in zip(tiles, opponents.seats, strict=False)]
         return {"frames": {"columns": grid(len(tiles))[1], "rows": tiles}}
 
     def _renew(self, games: int, now: float, *, at_once: bool) -> None:
         """Look at the games anew if there are more, but not so often that it would take much of the time."""
-        if games == self._seen or (now < self._next and not at_once):
+        opponents = None if self._opponents is None else self._opponents()
+        played = 0 if opponents is None else sum(row.games for row in opponents.pool.results.rows())
+        if (games, played) == self._seen or (now < self._next and not at_once):
             return
-        self._seen = games
-        try:
+        self._seen = games, played
+        with contextlib.suppress(VecwrapError):  # no file yet, or no longer
+            if opponents is not None:
+                self._standing = standing(opponents.pool.all_results())
             self._latest = self._in_memory() if self._file is None else read_runs([self._file])
-        except VecwrapError:  # no file yet
-            return
         self._version += 1
         self._next = time.monotonic() + max(1.0, READ_SHARE * (time.monotonic() - now))
 
@@ -264,21 +296,27 @@ class _Onlooker:
         elif env.core.is_engine:
             self.why_no_frames = "No frames: an engine sends none."
         self.frames: dict[int, NDArray[np.uint8]] = {}
+        self.times = StepTimes(env)
         self.steps = 0
         self.scores: FloatArray = np.full(n, np.nan)  # unknown until a game begins
         self.lengths: FloatArray = np.full(n, np.nan)
+        self.lives: FloatArray = np.full(n, np.nan)
         self._steps: deque[tuple[IntArray, Batch, FloatArray, list[str]]] = deque(maxlen=200)
-        self._actions: Batch = None
+        self._sent: tuple[IntArray, Batch] | None = None  # the latest actions, and whose they are
         self._missing: set[int] = set()  # whose frames have been asked for
         self._due = 0.0
 
     def before(self, actions: Batch, env_ids: IntArray) -> None:
         """Ask for frames when they are due."""
-        self._actions = copy(actions) if actions is not None else None
+        self._sent = (env_ids, copy(actions)) if actions is not None else None
         if not self.viewers:
+            self.times.stop()
             self._missing, self._books.onlooker = set(), None
             self._ask([])
-        elif not self.why_no_frames and not self._missing and time.monotonic() >= self._due:
+            return
+        if actions is not None:
+            self.times.step(env_ids)
+        if not self.why_no_frames and not self._missing and time.monotonic() >= self._due:
             self._missing = set(self.tiles)
             self._ask(self.tiles)
 
@@ -306,10 +344,15 @@ class _Onlooker:
         self.steps += int(np.count_nonzero(step.acted))
         self.scores[ids] = np.where(step.raw_first, 0.0, self.scores[ids] + step.raw_rewards)
         self.lengths[ids] = np.where(step.raw_first, 0, self.lengths[ids] + step.acted)
-        if self._actions is not None and len(ids) == len(self.scores):  # all rows, so that the actions are theirs
+        lives = step.infos.get("lives")
+        if isinstance(lives, np.ndarray) and lives.dtype.kind in "iuf" and lives.shape == ids.shape:
+            told = step.infos.get("_lives", np.ones(len(ids), dtype=np.bool_))
+            self.lives[ids[told]] = lives[told]
+        if self._sent is not None and np.array_equal(ids, self._sent[0]):  # so that the actions are theirs
             ends = zip(step.lost.tolist(), step.terminations.tolist(), step.truncations.tolist(), strict=True)
             endings = ["lost" if lost else "terminated" if over else "truncated" * late for lost, over, late in ends]
-            self._steps.append((ids, self._actions, step.raw_rewards.copy(), endings))
+            told = step.acted | (np.array(endings) != "")
+            self._steps.append((np.where(told, ids, -1), self._sent[1], step.raw_rewards.copy(), endings))
         if step.frames is None or not self._missing:
             return
         for k, i in enumerate(ids.tolist()):

@@ -32,7 +32,7 @@ PORTS = 20  # that are tried from there on, for a second run
 LOOPBACK = "127.0.0.1"
 TICK = 0.5  # seconds between two states
 RECORD = ".page.json"  # in a run's folder, while the run serves a page
-STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
+STATIC = {"page.js": "text/javascript", "details.js": "text/javascript", "page.css": "text/css"}
 _ADDRESS = re.compile(r"http://(127\.0\.0\.1|localhost|\[::1\]):\d+/[\w-]+/")
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "

@@ -1,5 +1,7 @@
 // The page: it reads server-sent states, and fetches curves, frames and texts when those say that there are new ones.
 // Texts of a run are a stranger's: they become textContent, never markup.
+import { element, ladder, matrix, slow, times } from "./details.js";
+
 const $ = (id) => document.getElementById(id);
 const FRAMES_EACH = 200; // milliseconds
 const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C"]; // Okabe and Ito's
@@ -8,13 +10,6 @@ const STATES = { running: "running", out: "waited for", resting: "resting", lost
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let events = null, state = null, version = -1, selected = null, ended = false, drawing = false, shownAt = 0, retry = 0;
 let chosen = false; // whether somebody has chosen how much is smoothed
-
-function element(name, text, attributes = {}) {
-  const made = document.createElement(name);
-  if (text !== undefined) made.textContent = text;
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  return made;
-}
 
 function put(id, text) { // leaves a selection and the scroll alone where nothing changed
   if ($(id).textContent !== text) $(id).textContent = text;
@@ -103,10 +98,32 @@ async function describe() {
   if (about.picture) picture.src = `file/${encodeURI(about.picture)}?v=${version}`;
   $("videos").replaceChildren(...about.videos.map((name) => {
     const item = element("li");
-    item.append(element("a", name, { href: `file/${name.split("/").map(encodeURIComponent).join("/")}`, target: "_blank", rel: "noopener" }));
+    const play = element("button", name, { type: "button" });
+    play.addEventListener("click", () => film(name));
+    item.append(play);
     return item;
   }));
   $("files").hidden = !about.picture && !about.videos.length;
+  standing(about.standing);
+}
+
+function film(name) {
+  const film = $("film");
+  film.hidden = false;
+  film.src = `file/${name.split("/").map(encodeURIComponent).join("/")}`;
+  put("film-name", name);
+  film.play().catch(() => {}); // a browser may want another click, or a newer one came
+  film.scrollIntoView({ block: "nearest" });
+}
+
+function standing(found) {
+  $("standing").hidden = !found;
+  if (!found) return;
+  put("standing-words", (found.anchor ? `Elo points above ${found.anchor}, with standard errors. ` : "")
+    + "In the matrix, the mean result of the row against the column: 1 for a win, 0.5 for a draw."
+    + (found.left_out ? ` ${found.left_out} players are left out.` : ""));
+  ladder($("ladder"), found);
+  matrix($("matrix"), found);
 }
 
 // -- curves ----------------------------------------------------------------------------------------------------------
@@ -195,11 +212,16 @@ function rows(now) {
   $("no-frames").hidden = Boolean(now.frames);
   put("no-frames", now.frames ? "" : now.why_no_frames || "");
   tiles(now);
+  $("times-part").hidden = !now.times.length;
+  if (now.times.length) times($("times"), now.times);
+  $("slow-part").hidden = !now.slow.length;
+  if (now.slow.length) slow($("slow"), now.slow);
   if (selected !== null && now.last) last(now.last);
 }
 
-const label = (row) => [`#${row.row}`, row.agent, row.score === null ? "" : `score ${row.score}`,
-  row.length === null ? "" : `${row.length} ${row.length === 1 ? "step" : "steps"}`].filter(Boolean).join(" · ");
+const lives = (row) => (row.lives === null ? "" : `${row.lives} ${row.lives === 1 ? "life" : "lives"}`);
+const label = (row) => [`#${row.row}`, [row.agent, row.plays].filter(Boolean).join(" "), row.score === null ? "" : `score ${row.score}`,
+  row.length === null ? "" : `${row.length} ${row.length === 1 ? "step" : "steps"}`, lives(row)].filter(Boolean).join(" · ");
 
 function columns(width, shown, squarish) { // all in a row, or as the picture of all has them, or as many as fit
   const fit = Math.floor(width / 150);
@@ -209,12 +231,12 @@ function columns(width, shown, squarish) { // all in a row, or as the picture of
 function tiles(now) {
   const box = $("tiles"), shown = now.frames ? now.frames.rows : [];
   if (box.children.length !== shown.length) {
-    box.replaceChildren(...shown.map((i) => {
+    box.replaceChildren(...shown.map(() => {
       const tile = element("button", undefined, { type: "button" });
       const head = element("span", undefined, { class: "label" });
       head.append(element("span"), element("span"));
-      tile.append(head, element("canvas"));
-      tile.addEventListener("click", () => enlarge(i));
+      tile.append(head, element("span", undefined, { class: "plays" }), element("canvas"));
+      tile.addEventListener("click", () => enlarge(Number(tile.dataset.row)));
       return tile;
     }));
   }
@@ -223,7 +245,11 @@ function tiles(now) {
   shown.forEach((i, k) => {
     const tile = box.children[k], row = now.rows[i];
     tile.dataset.state = row.state;
+    tile.dataset.row = i;
     const [name, length] = tile.firstChild.children;
+    const plays = tile.children[1];
+    plays.textContent = [lives(row), row.plays].filter(Boolean).join(" · ");
+    plays.hidden = !plays.textContent;
     name.textContent = [`#${row.row}`, row.agent, row.score === null ? "" : `score ${row.score}`].filter(Boolean).join(" ");
     length.textContent = row.length === null ? "" : row.length;
     tile.setAttribute("aria-label", label(row));

@@ -1,0 +1,161 @@
+"""Ratings and the win matrix on the page: against the pool's own figures, and against a count of the files' rows."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import vecwrap
+from tests.tools.watch.test_server import EVIL, ask, first_state, write_run
+from vecwrap.tools.watch import RunFolder, serve, watch
+from vecwrap.tools.watch import folder as folder_source
+from vecwrap.tools.watch.standing import MOST_PLAYERS, results_of_files, standing
+from vecwrap.wrappers.selfplay.results import Results, Row
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("plotly")
+
+PLAYED = [
+    Row("learner", "random", 0, 6, 1, 3),
+    Row("learner", "random", 1, 5, 0, 5),
+    Row("learner", "000001", 0, 3, 2, 5),
+    Row("learner", "current", 0, 1, 1, 1),
+    Row("000001", "random", 0, 8, 0, 2),
+]
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    monkeypatch.setattr(folder_source, "READ_SHARE", 0)
+
+
+def pool_with(rows, folder=None):
+    pool = vecwrap.OpponentPool(folder, scripted=["random"])
+    pool.results.add(rows)
+    return pool
+
+
+def test_ratings_are_the_pools_and_scores_those_of_the_games():
+    found = standing(Results(PLAYED))
+    ratings = pool_with(PLAYED).ratings()
+    assert found["anchor"] == ratings.anchor == "random"
+    players = {name: rest for name, *rest in found["players"]}
+    for name, points, error in zip(ratings.players, ratings.points, ratings.errors, strict=True):
+        assert players[name][:2] == [round(float(points), 1), round(float(error), 1)]
+    assert players["current"][:2] == [None, None]
+    assert players["learner"][2:] == [6 + 5 + 3 + 1, 1 + 2 + 1, 3 + 5 + 5 + 1]
+    assert players["random"][2:] == [3 + 5 + 2, 1, 6 + 5 + 8]
+    names = [name for name, *_ in found["players"]]
+    assert names[:3] == sorted(ratings.players, key=lambda name: -ratings.points[ratings.players.index(name)])
+    rows = {names[i]: dict(zip(names, cells, strict=True)) for i, cells in found["matrix"]}
+    assert sorted(rows) == ["000001", "learner"]  # whose results were recorded
+    assert rows["learner"]["random"] == [round((6 + 0.5 + 5) / 20, 3), 20]
+    assert rows["000001"]["learner"] == [round((5 + 1) / 10, 3), 10]
+    assert rows["learner"]["learner"] == [None, 0]
+
+
+def test_of_many_players_those_are_shown_who_played_most():
+    rows = [Row("learner", f"{i:06}", 0, i, 0, 1) for i in range(1, 101)]
+    found = standing(Results(rows))
+    shown = {name for name, *_ in found["players"]}
+    assert shown == {"learner", *(f"{i:06}" for i in range(102 - MOST_PLAYERS, 101))}
+    assert found["left_out"] == 101 - MOST_PLAYERS
+    assert len(json.dumps(found)) < 20_000
+
+
+def test_without_games_there_is_none():
+    assert standing(Results()) is None
+    assert standing(Results([Row("learner", "current", 0, 1, 0, 0)]))["anchor"] == ""
+
+
+def about(page):
+    return json.loads(ask(page, "about")[2])
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """A run of tic-tac-toe against two opponents, which was watched; its folder, and the page's last word."""
+    pytest.importorskip("pettingzoo")
+    folder = tmp_path_factory.mktemp("run")
+    pool = vecwrap.OpponentPool(None, scripted=["random"])
+    chain = ["extract_obs:observation", {"opponents": {"pool": pool, "seat": "random"}}, f"monitor:{folder}"]
+    with vecwrap.build("pettingzoo:classic/tictactoe-v3", n=4, backend="dummy", wrappers=chain) as env:
+        env.reset(seed=1)
+        page = watch(env, 0)
+        rng = np.random.default_rng(1)
+        for _ in range(100):
+            env.step([rng.choice(np.flatnonzero(mask)) for mask in env.action_masks()])
+        state = first_state(page)
+        who, seats = (
+            env.find(vecwrap.wrappers.opponents.Opponents).opponents,
+            env.find(vecwrap.wrappers.opponents.Opponents).seats,
+        )
+        live = about(page)["standing"]
+        results = pool.all_results()
+    return folder, state, live, results, who, seats
+
+
+def test_a_live_run_shows_its_pool_and_who_plays_whom(played):
+    _, state, live, results, who, seats = played
+    assert live == standing(results)
+    for game in range(4):
+        for seat in range(2):
+            row = state["rows"][2 * game + seat]
+            assert row["agent"] == f"player_{seat + 1}"
+            assert row["plays"] == (f"against {who[game]}" if seat in seats[game] else f"played by {who[game]}")
+
+
+def test_a_finished_run_shows_the_results_in_its_monitor_file(played):
+    folder, _, live, results, *_ = played
+    with (folder / "monitor.csv").open() as file:
+        next(file)
+        games = [(row["opponent"], int(row["seat"]), np.sign(float(row["result"]))) for row in csv.DictReader(file)]
+    read = {row[1:3]: row[3:] for row in results_of_files([folder / "monitor.csv"]).rows()}
+    assert read == {
+        key: tuple(games.count((*key, sign)) for sign in (1, 0, -1)) for key in {game[:2] for game in games}
+    }
+    page = serve(RunFolder(folder), 0)
+    assert about(page)["standing"] == live == standing(results)
+    page.close()
+
+
+def test_a_pool_within_the_folder_counts_for_more(tmp_path):
+    folder = write_run(tmp_path / "run")
+    pool = pool_with(PLAYED, folder / "pool")
+    pool.save()
+    page = serve(RunFolder(folder), 0)
+    assert about(page)["standing"] == standing(Results(PLAYED))
+    pool.record("random", 1.0)
+    pool.save()
+    assert about(page)["standing"] == standing(pool.all_results()) != standing(Results(PLAYED))
+    page.close()
+
+
+def test_runs_without_opponents_have_no_standing(tmp_path):
+    page = serve(RunFolder(write_run(tmp_path / "run")), 0)
+    assert about(page)["standing"] is None
+    page.close()
+
+
+def test_a_pool_that_leads_out_of_the_folder_is_not_read(tmp_path):
+    folder = write_run(tmp_path / "run")
+    pool_with(PLAYED, folder / "pool").save()
+    (table,) = (folder / "pool" / "results").iterdir()
+    table.rename(tmp_path / "table.json")
+    table.symlink_to(tmp_path / "table.json")
+    page = serve(RunFolder(folder), 0)
+    assert about(page)["standing"] is None
+    assert "out of it" in first_state(page)["trouble"]
+    page.close()
+
+
+@pytest.mark.parametrize("cells", [",0,", "a,-1,1", "a,x,1", "a,0,nan", "a,1000,1", "\x00"])
+def test_lines_that_are_no_results_are_left_out(tmp_path, cells):
+    file = tmp_path / "monitor.csv"
+    rows = [f"{EVIL},0,1.0", cells, f"{EVIL},1,-1.0"]
+    file.write_text(
+        "\n".join(["#{}", "r,l,t,env,lost,opponent,seat,result", *(f"1,2,3,0,0,{row}" for row in rows), ""])
+    )
+    assert results_of_files([file]).rows() == [Row("learner", EVIL, 0, 1, 0, 0), Row("learner", EVIL, 1, 0, 0, 1)]
