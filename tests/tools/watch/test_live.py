@@ -218,8 +218,9 @@ def test_what_cannot_be_rendered_does_not_end_the_run():
             assert "<b>no picture</b>" in browser.state()["why_no_frames"]
 
 
-def test_a_run_that_ends_says_so_and_its_page_ends():
-    env = vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=["monitor"])
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+def test_a_run_that_ends_says_so_and_its_page_ends(backend):
+    env = vecwrap.build("CartPole-v1", n=2, backend=backend, wrappers=["monitor"])
     env.reset(seed=1)
     with looking(env) as browser:
         page = watch(env)

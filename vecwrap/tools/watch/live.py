@@ -166,6 +166,7 @@ class Live:
 
     def _rows(self, monitor: Monitor | None, now: float) -> list[dict[str, Any]]:
         core, books = self._core, self._core.books
+        slots = getattr(books, "slots", None)  # gone once workers have ended
         scores, lengths = self._onlooker.scores, self._onlooker.lengths.astype(np.float64)
         if monitor is not None:
             at = monitor.face.numbering.sources(monitor.face.pending.all_ids)
@@ -186,7 +187,7 @@ class Live:
                 state = "lost"
             elif now - self._restarted_at.get(i, -np.inf) < RESTARTED:
                 state = "restarted"
-            elif books.endings.ended[i] or books.slots.waits[i]:
+            elif books.endings.ended[i] or (slots is not None and slots.waits[i]):
                 state = "resting"
             elif some_wait and i in books.out:
                 state = "out"

@@ -234,7 +234,7 @@ function tiles(now) {
 
 async function frames() {
   const due = shownAt + FRAMES_EACH - performance.now();
-  if (state && state.frames && !ended && !document.hidden) {
+  if (state && state.frames && !ended && !retry && !document.hidden) {
     shownAt = performance.now();
     try {
       const answer = await fetch("frame");
