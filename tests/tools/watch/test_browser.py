@@ -19,6 +19,7 @@ pytest.importorskip("plotly")
 import vecwrap  # noqa: E402
 from tests import waiting  # noqa: E402
 from tests.tools.watch.test_server import EVIL, write_run  # noqa: E402
+from tests.wrappers.test_video import frames_of  # noqa: E402
 from vecwrap.rows.step_result import Frames  # noqa: E402
 from vecwrap.tools.watch import RunFolder, serve, watch  # noqa: E402
 
@@ -163,9 +164,10 @@ def pixels(number):
     return f"document.querySelectorAll('#tiles canvas')[{number}].toDataURL()"
 
 
-def test_cartpole_is_followed_until_it_ends(tab):
+def test_cartpole_is_followed_until_it_ends(tab, tmp_path):
     """Curves grow, tiles change, a click or a key shows one large with its last steps; a narrow window holds it all."""
-    env = vecwrap.build("CartPole-v1", n=4, backend="dummy", wrappers=["monitor"], render_mode="rgb_array", seed=1)
+    wrappers = [f"monitor:{tmp_path}"]
+    env = vecwrap.build("CartPole-v1", n=4, backend="dummy", wrappers=wrappers, render_mode="rgb_array", seed=1)
     address = env.watch(0)
     with played(env):
         tab.goto(address)
@@ -182,6 +184,10 @@ def test_cartpole_is_followed_until_it_ends(tab):
         with tab.expect_download() as saved:
             tab.click("#save-one")
         assert imageio.imread(saved.value.path()).shape == (400, 600, 3)
+        tab.click("#record-one")
+        until(tab, r"/^\d+ frames, .*watched-env-1.mp4$/.test(document.getElementById('recording-one').textContent)")
+        assert len(frames_of(tmp_path / "videos" / "watched-env-1.mp4")) > 5
+        assert tab.locator("#recordings a").get_attribute("href") == "file/videos/watched-env-1.mp4"
         tab.set_viewport_size({"width": 390, "height": 800})
         until(tab, f"{WIDTH} <= 390")  # once the chart is drawn again
         assert tab.evaluate("document.getElementById('large').getBoundingClientRect().right") <= 390
@@ -221,6 +227,17 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
         env.step([0, 1])
     assert len(told) == before + (env.core.books.frames_told != [Frames.NONE] * 2) <= before + 1
     assert env.core.books.in_line
+    env.close()
+
+
+def test_the_button_says_why_nothing_is_recorded(tab):
+    env = vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=["monitor"], seed=1)
+    address = env.watch(0)
+    with played(env):
+        tab.goto(address)
+        tab.click("#record")
+        until(tab, "document.getElementById('record-why').textContent.includes('build it with render_mode=')")
+        assert tab.is_hidden("#recordings")
     env.close()
 
 

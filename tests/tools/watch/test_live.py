@@ -162,7 +162,7 @@ def test_frames_come_at_a_bounded_rate(monkeypatch):
         source = live.Live(env)
         monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
         asked = []
-        source._onlooker._ask, ask = lambda rows: (asked.append(list(rows)), ask(rows)), source._onlooker._ask
+        source._onlooker._ask, ask = lambda rows, first: (asked.append(rows), ask(rows, first)), source._onlooker._ask
         now[0] = 100.0
         source.watched(1)
         for _ in range(100):

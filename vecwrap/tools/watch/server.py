@@ -1,7 +1,7 @@
 """The server of the page: a few fixed addresses below a secret one, in a daemon thread of the program that is watched.
 
 Every request needs the secret and a Host that means this machine, so that no other page of the browser, and no other
-user of the machine, can read it. There are only GET requests, which change nothing.
+user of the machine, can read it. The only request that changes anything, POST record, adds a video to the run.
 """
 
 from __future__ import annotations
@@ -98,7 +98,10 @@ class Page:
 
     def _work(self) -> None:
         with self._listener, _recorded(self._record, self.address):
-            asyncio.run(self._serve())
+            try:
+                asyncio.run(self._serve())
+            finally:
+                self._source.done()
         atexit.unregister(self.close)
 
     async def _serve(self) -> None:
@@ -240,9 +243,16 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         path: Path | None = source.file(request.path_params["name"])
         return _refused(responses, 404) if path is None else responses.FileResponse(path, headers=HEADERS)
 
+    async def record(request: Any) -> Any:
+        row = request.query_params.get("row")
+        if row is not None and _number(row) is None:
+            return _refused(responses, 404)
+        return data({"why": source.record(_number(row))})
+
     found = {"/": index, "/plotly.min.js": plotly, "/events": events, "/about": about, "/curves": lines}
     found |= {"/frame": frame, "/file/{name:path}": file, "/{name}": static}
     routes = [routing.Route(path, endpoint, methods=["GET"]) for path, endpoint in found.items()]
+    routes.insert(0, routing.Route("/record", record, methods=["POST"]))
     router = routing.Router([routing.Mount(f"/{token}", routes=routes)])
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
