@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import html
 import ipaddress
 import json
 import os
@@ -44,10 +45,19 @@ HEADERS = {
 }
 
 
-def refuse_without_packages() -> None:
-    """Refuse if the page's packages are not installed."""
-    if missing := [name for name in ("starlette", "uvicorn", "plotly") if not is_installed(name)]:
-        raise PlanError(f'watch: the page needs {", ".join(missing)}: pip install "vecwrap[live]"')
+def why_no_page() -> str:
+    """Return which of the page's packages are not installed; nothing if all are."""
+    missing = [name for name in ("starlette", "uvicorn", "plotly") if not is_installed(name)]
+    return f'the page needs {", ".join(missing)}: pip install "vecwrap[live]"' if missing else ""
+
+
+class Address(str):
+    """Where a page is; as the value of a notebook's cell it is the page itself."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return f'<iframe src="{html.escape(self)}" width="100%" height="720" style="border: 0"></iframe>'
 
 
 class Page:
@@ -64,7 +74,7 @@ class Page:
         token = secrets.token_urlsafe(16)
         port = listener.getsockname()[1]
         shown = LOOPBACK if host in ("0.0.0.0", "::", "") else host
-        self.address = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/{token}/"
+        self.address = Address(f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/{token}/")
         self._source, self._listener, self._record = source, listener, record
         config = uvicorn.Config(
             _application(source, token, host, lambda: bool(self._server.should_exit)),
@@ -122,7 +132,8 @@ def serve(source: Source, port: int | None = None, host: str = LOOPBACK, record_
 
     ``record_in``: the run's folder, where ``find_page`` finds it.
     """
-    refuse_without_packages()
+    if why := why_no_page():
+        raise PlanError(f"watch: {why}")
     return Page(source, _listen(port, host), host, None if record_in is None else record_in / RECORD)
 
 
