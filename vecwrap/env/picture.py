@@ -223,8 +223,7 @@ class Labels:
 
 def display_image(image: NDArray[np.uint8]) -> None:
     """Show an image, (height, width, 3) uint8, below the notebook cell that runs."""
-    shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if getattr(shell, "kernel", None) is None:
+    if not in_notebook():
         raise ArgumentError(
             "show: expected a Jupyter notebook, whose cell it draws below. Elsewhere: build(..., "
             'render_mode="human") opens a window, env.picture() gives the image as an array'
@@ -234,10 +233,23 @@ def display_image(image: NDArray[np.uint8]) -> None:
     display.display(display.Image(data=bytes(content)))
 
 
+def in_notebook() -> bool:
+    """Whether this program is a notebook's kernel."""
+    shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "kernel", None) is not None
+
+
 def open_page(env: Any, port: int | None, host: str) -> str:
-    """Open the page that shows an environment in the browser, and return its address."""
+    """Open the page that shows an environment in the browser, and return its address.
+
+    A notebook without the page's packages gets a picture that is renewed, and the reason.
+    """
     tools = import_module("vecwrap.tools.watch")  # by name: what is around environments stands on a floor above
-    return str(tools.watch(env, port, host).address)
+    if in_notebook() and (why := tools.why_no_page()):
+        tools.watch_in_cell(env)
+        return f"A picture instead of the page: {why}"
+    address: str = tools.watch(env, port, host).address
+    return address
 
 
 def load_cv2(wrapper: str) -> Any:

@@ -1,6 +1,9 @@
 """The page in a real browser: headless Chromium, driven by Playwright; skipped where either is missing."""
 
+import contextlib
+import os
 import shutil
+import signal
 import threading
 import time
 from urllib.parse import urlsplit
@@ -15,12 +18,16 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("plotly")
 
 import vecwrap  # noqa: E402
+from tests import waiting  # noqa: E402
 from tests.tools.watch.test_server import EVIL, write_run  # noqa: E402
+from tests.wrappers.test_video import frames_of  # noqa: E402
+from vecwrap.rows.step_result import Frames  # noqa: E402
 from vecwrap.tools.watch import RunFolder, serve, watch  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium")
 PATIENCE = 60_000  # milliseconds
+WIDTH = "document.documentElement.scrollWidth"
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +40,15 @@ def chromium():
 
 @pytest.fixture
 def tab(chromium):
-    """A new tab; whatever is written into its console, or asked of another server, fails the test."""
+    """A new tab; whatever is written into its console or a neighbour's, or asked of another server, fails the test."""
     context = chromium.new_context(viewport={"width": 1400, "height": 900})
-    opened = context.new_page()
-    opened.set_default_timeout(PATIENCE)
+    context.set_default_timeout(PATIENCE)
     said, hosts = [], set()
-    opened.on("console", lambda message: said.append(message.text))
-    opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.on("dialog", lambda dialog: said.append(dialog.message))
-    opened.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
-    yield opened
+    context.on("console", lambda message: said.append(message.text))
+    context.on("weberror", lambda error: said.append(str(error.error)))
+    context.on("dialog", lambda dialog: said.append(dialog.message))
+    context.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
+    yield context.new_page()
     context.close()
     assert said == []
     assert hosts <= {"127.0.0.1", None}  # None: data and blobs
@@ -96,7 +102,7 @@ def test_in_a_narrow_window_nothing_sticks_out(tab, finished, scheme):
     tab.emulate_media(color_scheme=scheme)
     tab.goto(finished.address)
     tab.wait_for_selector("#chart .scatterlayer")
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    assert tab.evaluate(WIDTH) <= 390
     ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     brightness = sum(map(int, ground[4:-1].split(","))) / 3
     assert (brightness < 100) == (scheme == "dark")
@@ -157,51 +163,149 @@ def test_players_of_a_strangers_run_are_text_in_tables_that_do_not_stick_out(tab
     served.close()
 
 
-def test_a_run_that_goes_on_is_followed_until_it_ends(tab):
-    """Curves grow, tiles change, a click shows one large with its last steps, closing the tab ends the frames."""
-    env = vecwrap.build("CartPole-v1", n=4, backend="dummy", wrappers=["monitor"], render_mode="rgb_array", seed=1)
+@contextlib.contextmanager
+def played(env):
+    """Step it in a thread, slowly enough for two cores, until the end of the block."""
     env.action_space.seed(1)
     env.reset()
-    address, stop = env.watch(0), threading.Event()
+    stop = threading.Event()
 
     def play():
         while not stop.is_set():
             env.step(env.action_space.sample())
-            time.sleep(0.001)
+            time.sleep(0.002)
 
     player = threading.Thread(target=play)
     player.start()
     try:
+        yield
+    finally:
+        stop.set()
+        player.join()
+
+
+def changing(tab, expression):
+    """Wait until it is another than it was."""
+    until(tab, f"{expression} !== {tab.evaluate(expression)!r}")
+
+
+def growing(tab):
+    """Wait until the chart shows more episodes than now."""
+    tab.wait_for_selector("#chart .scatterlayer")
+    until(tab, f"document.getElementById('chart').data[0].x.length > {dots(tab)}")
+
+
+def pixels(number):
+    return f"document.querySelectorAll('#tiles canvas')[{number}].toDataURL()"
+
+
+def test_cartpole_is_followed_until_it_ends(tab, tmp_path):
+    """Curves grow, tiles change, a click or a key shows one large with its last steps; a narrow window holds it all."""
+    wrappers = [f"monitor:{tmp_path}"]
+    env = vecwrap.build("CartPole-v1", n=4, backend="dummy", wrappers=wrappers, render_mode="rgb_array", seed=1)
+    address = env.watch(0)
+    with played(env):
         tab.goto(address)
-        tab.wait_for_selector("#chart .scatterlayer")
-        before = dots(tab)
-        until(tab, f"document.getElementById('chart').data[0].x.length > {before}")
+        growing(tab)
         assert tab.text_content("#status") == "running"
         assert tab.locator("#tiles button").count() == tab.locator("#rows i").count() == 4
-        pixels = "document.querySelector('#tiles canvas').toDataURL()"
         until(tab, "document.querySelector('#tiles canvas').width > 300")
-        first = tab.evaluate(pixels)
-        until(tab, f"{pixels} !== {first!r}")
+        changing(tab, pixels(0))
         tab.click("#tiles button:nth-child(2)")
         tab.wait_for_selector("#last td")
         until(tab, "document.getElementById('large-frame').width === 600")
+        changing(tab, "document.getElementById('large-frame').toDataURL()")
         assert tab.text_content("#large-title").startswith("#1 · score ")
         until(tab, "document.querySelectorAll('#times tr').length === 6")  # five parts, and the whole
         with tab.expect_download() as saved:
             tab.click("#save-one")
         assert imageio.imread(saved.value.path()).shape == (400, 600, 3)
+        tab.click("#record-one")
+        until(tab, r"/^\d+ frames, .*watched-env-1.mp4$/.test(document.getElementById('recording-one').textContent)")
+        assert len(frames_of(tmp_path / "videos" / "watched-env-1.mp4")) > 5
+        assert tab.locator("#recordings a").get_attribute("href") == "file/videos/watched-env-1.mp4"
+        tab.set_viewport_size({"width": 390, "height": 800})
+        until(tab, f"{WIDTH} <= 390")  # once the chart is drawn again
+        assert tab.evaluate("document.getElementById('large').getBoundingClientRect().right") <= 390
         tab.keyboard.press("Escape")
         tab.wait_for_selector("#large", state="hidden")
-        onlooker = watch(env)._source._onlooker
-        tab.goto("about:blank")
-        deadline = time.monotonic() + 60
-        while (env.core.books.onlooker is not None or onlooker.viewers) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert env.core.books.onlooker is None
+        assert tab.evaluate(WIDTH) <= 390
+        assert tab.evaluate("document.activeElement.title").startswith("#1 · ")  # where it was before
+        tab.keyboard.press("Tab")
+        tab.keyboard.press("Enter")
+        until(tab, "document.getElementById('large-title').textContent.startsWith('#2 · ')")
+    env.close()
+    until(tab, "document.getElementById('status').textContent === 'finished'")
+
+
+def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
+    env = vecwrap.build("CartPole-v1", n=2, backend="dummy", render_mode="rgb_array", seed=1)
+    told, frames = [], env.core.runner.frames
+    env.core.runner.frames = lambda wanted: (told.append(wanted), frames(wanted))
+    address = env.watch(0)
+    onlooker = watch(env)._source._onlooker
+    with played(env):
+        assert told == []
         tab.goto(address)
-        tab.wait_for_selector("#chart .scatterlayer")
-    finally:
-        stop.set()
-        player.join()
+        other = tab.context.new_page()
+        other.goto(address)
+        for one in (other, tab):
+            one.bring_to_front()
+            until(one, "(document.querySelector('#tiles canvas') || {}).width > 300")
+            changing(one, pixels(1))
+        tab.close()
+        assert waiting.until(lambda: onlooker.viewers == 1)
+        changing(other, pixels(1))
+        other.close()
+        assert waiting.until(lambda: not onlooker.viewers and env.core.books.onlooker is None)
+    before = len(told)
+    for _ in range(200):
+        env.step([0, 1])
+    assert len(told) == before + (env.core.books.frames_told != [Frames.NONE] * 2) <= before + 1
+    assert env.core.books.in_line
+    env.close()
+
+
+def test_the_button_says_why_nothing_is_recorded(tab):
+    env = vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=["monitor"], seed=1)
+    address = env.watch(0)
+    with played(env):
+        tab.goto(address)
+        tab.click("#record")
+        until(tab, "document.getElementById('record-why').textContent.includes('build it with render_mode=')")
+        assert tab.is_hidden("#recordings")
+    env.close()
+
+
+def test_pong_with_a_worker_that_is_killed_while_somebody_looks(tab, tmp_path):
+    env = vecwrap.build(
+        "PongNoFrameskip-v4",
+        n=4,
+        backend="shmem",
+        workers=2,
+        parent_share=False,
+        on_failure="restart",
+        wrappers=["atari", "time_limit:30", f"monitor:{tmp_path}"],
+        render_mode="rgb_array",
+        seed=1,
+    )
+    address = env.watch(0)
+    with played(env):
+        tab.goto(address)
+        growing(tab)
+        until(tab, "document.querySelector('#tiles canvas').width === 160")
+        for number in range(4):
+            changing(tab, pixels(number))
+        assert tab.is_hidden("#restarts")
+        os.kill(env.health().workers[1].pid, signal.SIGKILL)
+        tab.wait_for_selector("#reasons li")
+        states = "[...document.querySelectorAll('#rows i')].map((one) => one.dataset.state).join(' ')"
+        until(tab, f"{states} === 'running running restarted restarted'")
+        assert "#2 #3: 1 restart; " in tab.text_content("#reasons")
+        assert "SIGKILL" in tab.text_content("#reasons")
+        assert "restarts2" in tab.text_content("#figures")
+        for number in range(4):
+            changing(tab, pixels(number))
+        growing(tab)
     env.close()
     until(tab, "document.getElementById('status').textContent === 'finished'")

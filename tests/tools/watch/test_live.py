@@ -6,6 +6,8 @@ import http.client
 import json
 import os
 import signal
+import socket
+import struct
 import threading
 import time
 import weakref
@@ -162,7 +164,7 @@ def test_frames_come_at_a_bounded_rate(monkeypatch):
         source = live.Live(env)
         monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
         asked = []
-        source._onlooker._ask, ask = lambda rows: (asked.append(list(rows)), ask(rows)), source._onlooker._ask
+        source._onlooker._ask, ask = lambda rows, first: (asked.append(rows), ask(rows, first)), source._onlooker._ask
         now[0] = 100.0
         source.watched(1)
         for _ in range(100):
@@ -270,8 +272,9 @@ def test_what_cannot_be_rendered_does_not_end_the_run():
             assert "<b>no picture</b>" in browser.state()["why_no_frames"]
 
 
-def test_a_run_that_ends_says_so_and_its_page_ends():
-    env = vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=["monitor"])
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+def test_a_run_that_ends_says_so_and_its_page_ends(backend):
+    env = vecwrap.build("CartPole-v1", n=2, backend=backend, wrappers=["monitor"])
     env.reset(seed=1)
     with looking(env) as browser:
         page = watch(env)
@@ -324,3 +327,35 @@ def test_the_stream_is_the_same_while_somebody_looks():
     for one, other in zip(play(False), play(True), strict=True):
         for a, b in zip(one, other, strict=True):
             assert (a == b).all()
+
+
+def test_a_client_that_never_reads_and_one_that_is_gone_delay_no_step():
+    """One asks for states and reads none, one resets its connection amid the answer; then the looking ends."""
+    with vecwrap.build(toy, n=2, backend="dummy", render_mode="rgb_array") as env:
+        env.reset(seed=1)
+        page = watch(env, 0)
+        parts, sockets = urlsplit(page.address), []
+        for _ in range(2):
+            client = socket.create_connection((parts.hostname, parts.port), timeout=30)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close is a reset
+            client.sendall(f"GET {parts.path}events HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+            sockets.append(client)
+        until(env, lambda: page._source._onlooker.viewers == 2)
+        sockets[1].close()
+        until(env, lambda: page._source._onlooker.viewers == 1)
+        sockets[0].close()
+        until(env, lambda: is_line(env))
+
+
+def test_a_server_that_stands_still_delays_no_step(monkeypatch):
+    with vecwrap.build(toy, n=2, backend="dummy", render_mode="rgb_array") as env:
+        env.reset(seed=1)
+        stands, held, state = threading.Event(), threading.Event(), live.Live.state
+        with looking(env):
+            until(env, lambda: len(watch(env)._source._onlooker.frames) == 2)
+            monkeypatch.setattr(live.Live, "state", lambda *given: (stands.set(), held.wait(60), state(*given))[-1])
+            assert stands.wait(60)
+            for _ in range(500):
+                env.step([0, 1])
+            assert not held.is_set()
+            held.set()

@@ -110,8 +110,15 @@ class RunFolder:
             return None
         return self._within(self.folder / name)
 
+    def record(self, row: int | None) -> str:
+        """Return why not."""
+        return "No episode is recorded from a run's files; its own page has the button while it runs."
+
     def watched(self, viewers: int) -> None:
         """Nothing depends on it."""
+
+    def done(self) -> None:
+        """Nothing was begun."""
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 

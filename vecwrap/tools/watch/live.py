@@ -1,8 +1,8 @@
 """An environment of this program as a page shows it: what its books and its monitor say, and frames while one looks.
 
 The server's thread reads; it never waits for a step, and a step never waits for it. Only while a browser is connected
-is there an onlooker in the books, which the stepping thread calls: it keeps the last steps, and asks for frames at a
-bounded rate.
+(or an episode being recorded) is there an onlooker in the books, which the stepping thread calls: it keeps the last
+steps, and asks for frames at a bounded rate.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from vecwrap.env.games import one_a_game
 from vecwrap.env.picture import fit, grid, load_cv2, tile
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import VecwrapError, cut, printable, printable_lines, text_of
+from vecwrap.pipeline.run_folder import VIDEOS
 from vecwrap.rows.batch import Batch, copy, row
 from vecwrap.rows.step_result import FloatArray, IntArray, StepResult
 from vecwrap.tools.plot import Run, Seed, read_runs
+from vecwrap.tools.watch.recording import Recording
 from vecwrap.tools.watch.server import LOOPBACK, Page, serve
 from vecwrap.tools.watch.source import time_in_words
 from vecwrap.tools.watch.standing import standing
@@ -35,6 +37,7 @@ FRAMES_EACH = 0.2  # seconds between two frames of a row
 MOST_TILES, MOST_ROWS = 24, 512
 MOST_GAMES = 100_000  # kept for curves, if no file has them
 MOST_STEPS = 12  # the last ones of a row
+MOST_RECORDINGS = 2 * MOST_TILES  # that are shown
 SPRITE = (1920, 1080)  # the most pixels of all tiles together
 RATE_OVER = 5.0  # seconds
 RESTARTED = 30.0  # seconds for which a row is shown as restarted
@@ -77,6 +80,8 @@ class Live:
             games, began = self._games, self._began
             monitor.also_log(lambda episode: games.append((episode, (time.monotonic() - began) / 60)))
         self._onlooker = _Onlooker(env)
+        self._videos = (Path() if self.folder is None else self.folder).absolute() / VIDEOS
+        self._fps = float(env.metadata.get("render_fps") or 30)
         self._counts: deque[tuple[float, int]] = deque()
         self._restarts, _ = self._recovered()
         self._restarted_at: dict[int, float] = {}
@@ -94,9 +99,11 @@ class Live:
         """Return figures and rows."""
         self._look()  # again: a step that just ended may have missed it
         ended, now = self.ended, time.monotonic()
+        if ended:
+            self.done()
         monitor = None if self._monitor is None else self._monitor()
         if ended and self._last and monitor is None:
-            return {**self._last, "status": "finished"}
+            return {**self._last, "status": "finished", "recordings": self._recordings()}
         steps = monitor.num_steps if monitor is not None else self._onlooker.steps
         games = 0 if monitor is None else monitor.num_episodes
         self._renew(games, now, at_once=ended)
@@ -120,6 +127,7 @@ class Live:
             **self._frames(),
             "times": self._onlooker.times.shares(),
             "slow": self._onlooker.times.slowest(),
+            "recordings": self._recordings(),
             "last": [] if row is None else self._onlooker.last(row),
         }
         return self._last
@@ -145,17 +153,40 @@ class Live:
         return _encoded(fit(tile(images), SPRITE), ".jpg")
 
     def file(self, name: str) -> Path | None:
-        """Return None: there are no files."""
-        return None
+        """Return a video that the page has asked for."""
+        return next(
+            (one.file for one in self._onlooker.recordings if one.file is not None and name == _name(one)), None
+        )
+
+    def record(self, row: int | None) -> str:
+        """Record the next episode of a row, or of each that has a tile; return why not, or nothing."""
+        onlooker = self._onlooker
+        if onlooker.why_no_frames or self.ended:
+            return onlooker.why_no_frames or "The run has ended."
+        if row is not None and row not in onlooker.tiles:
+            return f"No frames: row {row} has no tile."
+        known = [one for one in onlooker.recordings if not one.over]
+        rows = {row} if row is not None else set(onlooker.tiles)
+        new = rows.difference(one.row for one in known)
+        recordings = [Recording(i, self._videos, self._fps, self._title) for i in sorted(new)]
+        over = [one for one in onlooker.recordings if one.over]
+        onlooker.recordings = [*over[-MOST_RECORDINGS:], *known, *recordings]
+        self._look()
+        return ""
 
     def watched(self, viewers: int) -> None:
         """Look while there are viewers; the stepping thread stops by itself when there are none."""
         self._onlooker.viewers = viewers
         self._look()
 
+    def done(self) -> None:
+        """Finish the videos."""
+        for one in self._onlooker.recordings:
+            one.finish()
+
     def _look(self) -> None:
         books = self._core.books
-        if self._onlooker.viewers and not self.ended and (books.onlooker is None or books.in_line):
+        if self._onlooker.is_needed and not self.ended and (books.onlooker is None or books.in_line):
             books.onlooker, books.in_line = self._onlooker, False
 
     # -- parts ---------------------------------------------------------------------------------------------------------
@@ -176,6 +207,7 @@ class Live:
 
     def _rows(self, monitor: Monitor | None, now: float) -> list[dict[str, Any]]:
         core, books = self._core, self._core.books
+        slots = getattr(books, "slots", None)  # gone once workers have ended
         scores, lengths = self._onlooker.scores, self._onlooker.lengths.astype(np.float64)
         if monitor is not None:
             at = monitor.face.numbering.sources(monitor.face.pending.all_ids)
@@ -199,7 +231,7 @@ class Live:
                 state = "lost"
             elif now - self._restarted_at.get(i, -np.inf) < RESTARTED:
                 state = "restarted"
-            elif books.endings.ended[i] or books.slots.waits[i]:
+            elif books.endings.ended[i] or (slots is not None and slots.waits[i]):
                 state = "resting"
             elif some_wait and i in books.out:
                 state = "out"
@@ -238,6 +270,12 @@ class Live:
         if opponents is not None:  # the learner's row of each game
             tiles = [i + int(seats[0]) for i, seats in zip(tiles, opponents.seats, strict=False)]
         return {"frames": {"columns": grid(len(tiles))[1], "rows": tiles}}
+
+    def _recordings(self) -> list[dict[str, Any]]:
+        return [
+            {"row": one.row, "text": one.in_words(), "file": "" if one.file is None else _name(one)}
+            for one in self._onlooker.recordings
+        ]
 
     def _renew(self, games: int, now: float, *, at_once: bool) -> None:
         """Look at the games anew if there are more, but not so often that it would take much of the time."""
@@ -304,30 +342,47 @@ class _Onlooker:
         self._steps: deque[tuple[IntArray, Batch, FloatArray, list[str]]] = deque(maxlen=200)
         self._sent: tuple[IntArray, Batch] | None = None  # the latest actions, and whose they are
         self._missing: set[int] = set()  # whose frames have been asked for
+        self._asked: tuple[set[int], set[int]] = set(), set()
         self._due = 0.0
+        self.recordings: list[Recording] = []  # replaced by the server's thread
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether somebody looks, or something is being recorded."""
+        return bool(self.viewers) or not all(one.over for one in self.recordings)
 
     def before(self, actions: Batch, env_ids: IntArray) -> None:
         """Ask for frames when they are due."""
         self._sent = (env_ids, copy(actions)) if actions is not None else None
         if not self.viewers:
             self.times.stop()
-            self._missing, self._books.onlooker = set(), None
-            self._ask([])
-            return
-        if actions is not None:
-            self.times.step(env_ids)
-        if not self.why_no_frames and not self._missing and time.monotonic() >= self._due:
-            self._missing = set(self.tiles)
-            self._ask(self.tiles)
+            self._missing = set()
+        else:
+            if actions is not None:
+                self.times.step(env_ids)
+            if not self.why_no_frames and not self._missing and time.monotonic() >= self._due:
+                self._missing = set(self.tiles)
+        always, opening = set(self._missing), set[int]()
+        about_to_reset = frozenset[int]() if actions is not None else frozenset(env_ids.tolist())
+        for one in self.recordings:
+            every, first = one.wishes(about_to_reset)
+            always |= every
+            opening |= first
+        if (always, opening) != self._asked:
+            self._asked = always, opening
+            self._ask(sorted(always), sorted(opening))
+        if not self.is_needed:
+            self._books.onlooker = None
 
     def after(self, step: StepResult) -> None:
         """Keep what arrived."""
+        for one in self.recordings:
+            one.take(step)
         try:
             self._keep(step)
         except Exception as error:  # what cannot be shown is no reason to end the run
             self.why_no_frames = f"No frames: {cut(printable(text_of(error)), 300)}"
             self._missing = set()
-            self._ask([])
 
     def last(self, i: int) -> list[list[str]]:
         """The last steps of a row, the newest first: action, reward, and how the episode ended."""
@@ -364,11 +419,15 @@ class _Onlooker:
                 self._missing.discard(i)
         if not self._missing:
             self._due = time.monotonic() + FRAMES_EACH
-            self._ask([])
 
-    def _ask(self, rows: list[int]) -> None:
+    def _ask(self, rows: list[int], opening: list[int]) -> None:
         if self._can_ask:
-            self._request(self, np.array(rows, dtype=np.int64), np.array([], dtype=np.int64))
+            self._request(self, np.array(rows, dtype=np.int64), np.array(opening, dtype=np.int64))
+
+
+def _name(recording: Recording) -> str:
+    """How the page asks for a video."""
+    return f"{VIDEOS}/{'' if recording.path is None else recording.path.name}"
 
 
 def _score(monitor: Monitor | None) -> str:

@@ -1,7 +1,7 @@
 """The server of the page: a few fixed addresses below a secret one, in a daemon thread of the program that is watched.
 
 Every request needs the secret and a Host that means this machine, so that no other page of the browser, and no other
-user of the machine, can read it. There are only GET requests, which change nothing.
+user of the machine, can read it. The only request that changes anything, POST record, adds a video to the run.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import html
 import ipaddress
 import json
 import os
@@ -44,10 +45,19 @@ HEADERS = {
 }
 
 
-def refuse_without_packages() -> None:
-    """Refuse if the page's packages are not installed."""
-    if missing := [name for name in ("starlette", "uvicorn", "plotly") if not is_installed(name)]:
-        raise PlanError(f'watch: the page needs {", ".join(missing)}: pip install "vecwrap[live]"')
+def why_no_page() -> str:
+    """Return which of the page's packages are not installed; nothing if all are."""
+    missing = [name for name in ("starlette", "uvicorn", "plotly") if not is_installed(name)]
+    return f'the page needs {", ".join(missing)}: pip install "vecwrap[live]"' if missing else ""
+
+
+class Address(str):
+    """Where a page is; as the value of a notebook's cell it is the page itself."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return f'<iframe src="{html.escape(self)}" width="100%" height="720" style="border: 0"></iframe>'
 
 
 class Page:
@@ -64,7 +74,7 @@ class Page:
         token = secrets.token_urlsafe(16)
         port = listener.getsockname()[1]
         shown = LOOPBACK if host in ("0.0.0.0", "::", "") else host
-        self.address = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/{token}/"
+        self.address = Address(f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/{token}/")
         self._source, self._listener, self._record = source, listener, record
         config = uvicorn.Config(
             _application(source, token, host, lambda: bool(self._server.should_exit)),
@@ -98,7 +108,10 @@ class Page:
 
     def _work(self) -> None:
         with self._listener, _recorded(self._record, self.address):
-            asyncio.run(self._serve())
+            try:
+                asyncio.run(self._serve())
+            finally:
+                self._source.done()
         atexit.unregister(self.close)
 
     async def _serve(self) -> None:
@@ -119,7 +132,8 @@ def serve(source: Source, port: int | None = None, host: str = LOOPBACK, record_
 
     ``record_in``: the run's folder, where ``find_page`` finds it.
     """
-    refuse_without_packages()
+    if why := why_no_page():
+        raise PlanError(f"watch: {why}")
     return Page(source, _listen(port, host), host, None if record_in is None else record_in / RECORD)
 
 
@@ -240,9 +254,16 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         path: Path | None = source.file(request.path_params["name"])
         return _refused(responses, 404) if path is None else responses.FileResponse(path, headers=HEADERS)
 
+    async def record(request: Any) -> Any:
+        row = request.query_params.get("row")
+        if row is not None and _number(row) is None:
+            return _refused(responses, 404)
+        return data({"why": source.record(_number(row))})
+
     found = {"/": index, "/plotly.min.js": plotly, "/events": events, "/about": about, "/curves": lines}
     found |= {"/frame": frame, "/file/{name:path}": file, "/{name}": static}
     routes = [routing.Route(path, endpoint, methods=["GET"]) for path, endpoint in found.items()]
+    routes.insert(0, routing.Route("/record", record, methods=["POST"]))
     router = routing.Router([routing.Mount(f"/{token}", routes=routes)])
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:

@@ -38,8 +38,14 @@ class Source(Protocol):
     def file(self, name: str) -> Path | None:
         """Return the path of a file that ``about`` lists; None for any other name."""
 
+    def record(self, row: int | None) -> str:
+        """Record the next episode of a row, or of each that is shown; return why not, or nothing."""
+
     def watched(self, viewers: int) -> None:
         """Note how many browsers look."""
+
+    def done(self) -> None:
+        """Finish what was begun: it is no longer served."""
 
 
 def curves(runs: Sequence[Run], axis: str, window: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,28 @@ from vecwrap.wrappers.recording.run_files import take_unused
 from vecwrap.wrappers.recording.video_file import VideoFile
 
 Image = NDArray[np.uint8]
+
+
+class File(Protocol):
+    """A video that is being written, as ``VideoFile``."""
+
+    frames: int
+
+    def append(self, frame: Image) -> None:
+        """Write a frame."""
+
+    def close(self) -> None:
+        """Finish the file."""
+
+
+class Folder(Protocol):
+    """What writes the videos of a recorder, as ``VideoFolder``."""
+
+    def start(self, label: str, first: Image) -> File:
+        """Start a video with its first picture."""
+
+    def describe(self, file: Any, facts: Mapping[str, Any]) -> None:
+        """Write what is known into the file next to a video."""
 
 
 @dataclass
@@ -56,13 +78,14 @@ class Recorder:
     ``step`` is how many agent steps that one has taken, ``episode`` the number of its episode, -1 before the first.
     """
 
-    folder: VideoFolder
+    folder: Folder
     env_ids: tuple[int, ...]
     by: Literal["episodes", "steps"]
     trigger: Callable[[int], bool]
     length: int | None
     size: tuple[int, int]
     suffix: str
+    label: str = ""  # of each file, instead of its number
     step: int = 0
     episode: int = -1
     _said: tuple[int, bool] | None = None  # the trigger's last number and result
@@ -131,7 +154,7 @@ class Recorder:
             return
         self._looked_at = number
         if self._recording is None and self._says(number):
-            label = f"{by[:-1]}-{number:06d}{self.suffix}"
+            label = self.label or f"{by[:-1]}-{number:06d}{self.suffix}"
             self._recording = _Recording(self.folder, label, self.env_ids, self.size, self.step, self.episode)
 
     def _says(self, number: int) -> bool:
@@ -155,14 +178,14 @@ class _Recording:
     """A video that is being recorded, a frame per tile and picture; its file is opened for the first picture."""
 
     def __init__(
-        self, folder: VideoFolder, label: str, env_ids: tuple[int, ...], size: tuple[int, int], step: int, episode: int
+        self, folder: Folder, label: str, env_ids: tuple[int, ...], size: tuple[int, int], step: int, episode: int
     ) -> None:
         self._folder = folder
         self._label = label
         self._size = size
         self._tiles: dict[int, Image | None] = dict.fromkeys(env_ids)
         self._new: set[int] = set()  # tiles whose frame is in no picture yet
-        self._file: VideoFile | None = None
+        self._file: File | None = None
         self._facts: dict[str, Any] = {
             "env_ids": list(env_ids),
             "steps": [step, step],

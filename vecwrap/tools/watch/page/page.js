@@ -9,6 +9,7 @@ const ON_DARK = ["#56B4E9", "#E69F00", "#2FC79A", "#E3A0C8", "#FF8A3D", "#4A9BE8
 const STATES = { running: "running", out: "waited for", resting: "resting", lost: "lost", restarted: "restarted lately" };
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let events = null, state = null, version = -1, selected = null, ended = false, drawing = false, shownAt = 0, retry = 0;
+const refusals = new Map(); // why nothing is recorded, by the row that was asked for; null: all
 let chosen = false; // whether somebody has chosen how much is smoothed
 
 function put(id, text) { // leaves a selection and the scroll alone where nothing changed
@@ -216,7 +217,33 @@ function rows(now) {
   if (now.times.length) times($("times"), now.times);
   $("slow-part").hidden = !now.slow.length;
   if (now.slow.length) slow($("slow"), now.slow);
+  recordings(now.recordings || []);
   if (selected !== null && now.last) last(now.last);
+}
+
+function recordings(all) {
+  const text = (one) => `#${one.row}: ${one.text}`, shown = all.map((one) => `${text(one)} ${one.file}`).join("\n");
+  const newest = all.filter((one) => one.row === selected).pop();
+  put("recording-one", refusals.get(selected) || (newest ? newest.text : ""));
+  $("record-why").hidden = !refusals.has(null);
+  put("record-why", refusals.get(null) || "");
+  $("recordings").hidden = !all.length;
+  if ($("recordings").dataset.shown === shown) return;
+  $("recordings").dataset.shown = shown;
+  $("recordings").replaceChildren(...all.toReversed().map((one) => {
+    const item = element("li");
+    item.append(one.file ? element("a", text(one), { href: `file/${one.file.split("/").map(encodeURIComponent).join("/")}`,
+      target: "_blank", rel: "noopener" }) : text(one));
+    return item;
+  }));
+}
+
+async function record(row) { // the row's next episode, or all rows'
+  let why = "The program has ended.";
+  try { why = (await (await fetch(row === null ? "record" : `record?row=${row}`, { method: "POST" })).json()).why; } catch { /* it is gone */ }
+  refusals.delete(row);
+  if (why) refusals.set(row, why);
+  recordings((state && state.recordings) || []);
 }
 
 const lives = (row) => (row.lives === null ? "" : `${row.lives} ${row.lives === 1 ? "life" : "lives"}`);
@@ -260,7 +287,7 @@ function tiles(now) {
 
 async function frames() {
   const due = shownAt + FRAMES_EACH - performance.now();
-  if (state && state.frames && !ended && !document.hidden) {
+  if (state && state.frames && !ended && !retry && !document.hidden) {
     shownAt = performance.now();
     try {
       const answer = await fetch("frame");
@@ -310,6 +337,8 @@ function last(steps) {
   }));
 }
 
+$("record").addEventListener("click", () => record(null));
+$("record-one").addEventListener("click", () => record(selected));
 $("close").addEventListener("click", () => $("large").close());
 $("large").addEventListener("close", () => { selected = null; look(); });
 $("axes").addEventListener("change", draw);
