@@ -25,9 +25,9 @@ from torch.distributions import Categorical
 import vecwrap
 
 N, ROLLOUT = 256, 8  # games at once, and vector steps between two updates
-EPOCHS, MINIBATCHES = 8, 4
+MINIBATCHES = 4
 GAMMA, LAMBDA = 0.95, 0.95  # discounted, so that it wins soon, and does not give up a game that it is going to lose
-CLIP, ENTROPY, VALUE, MAX_NORM = 0.2, 0.1, 0.5, 0.5
+CLIP, VALUE, MAX_NORM = 0.2, 0.5, 0.5
 LEARNING_RATE = 4e-3
 FILTERS, WIDTH = 64, 128
 SNAPSHOT = 10  # updates from one snapshot to the next
@@ -43,6 +43,9 @@ class Game(NamedTuple):
     columns: int
     moves: int
     line: int  # how many in a row win
+    entropy: float  # the coefficient of its bonus
+    epochs: int
+    mirror: bool  # whether to learn from each game twice, with left and right exchanged
     steps: int
 
     @property
@@ -52,8 +55,21 @@ class Game(NamedTuple):
 
 
 GAMES = {
-    "tictactoe": Game("tictactoe", ("player_1", "player_2"), 3, 3, moves=9, line=3, steps=500_000),
-    "connect_four": Game("connect_four", ("player_0", "player_1"), 6, 7, moves=7, line=4, steps=2_000_000),
+    "tictactoe": Game(
+        "tictactoe", ("player_1", "player_2"), 3, 3, moves=9, line=3, entropy=0.1, epochs=8, mirror=False, steps=500_000
+    ),
+    "connect_four": Game(
+        "connect_four",
+        ("player_0", "player_1"),
+        6,
+        7,
+        moves=7,
+        line=4,
+        entropy=0.3,
+        epochs=4,
+        mirror=True,
+        steps=2_000_000,
+    ),
 }
 
 
@@ -133,18 +149,31 @@ def advantages(rewards, dones, values):
     return result
 
 
-def update(agent, optimizer, rollout, last):
+def mirrored(observations, masks, actions):
+    """Exchange left and right."""
+    move, columns = np.arange(masks.shape[-1]), observations.shape[-1]
+    there = move + columns - 1 - 2 * (move % columns)
+    return observations[..., ::-1], masks[..., there], there[actions]
+
+
+def update(agent, optimizer, rollout, last, game):
     """Some epochs of minibatches on what one rollout brought."""
     observations, masks, actions, rewards, dones = map(np.stack, zip(*rollout, strict=True))
+    seen, legal = (np.stack([*column, end]) for column, end in zip((observations, masks), last, strict=True))
+    if game.mirror:
+        seen, legal, actions = (
+            np.concatenate(both, axis=1)
+            for both in zip((seen, legal, actions), mirrored(seen, legal, actions), strict=True)
+        )
+        rewards, dones = np.tile(rewards, 2), np.tile(dones, 2)
     with torch.no_grad():
-        seen, legal = (np.concatenate([*column, end]) for column, end in zip((observations, masks), last, strict=True))
-        distribution, values = agent(seen, legal)
+        distribution, values = agent(seen.reshape(-1, *seen.shape[2:]), legal.reshape(-1, legal.shape[2]))
         values = values.reshape(len(rewards) + 1, -1)
         better = torch.as_tensor(advantages(rewards, dones, values.numpy())).float()
         old = distribution.logits[: actions.size].gather(1, torch.as_tensor(actions).reshape(-1, 1))
-    columns = map(torch.as_tensor, (observations, masks, actions, better, better + values[:-1]))
+    columns = map(torch.as_tensor, (seen[:-1], legal[:-1], actions, better, better + values[:-1]))
     batch = [*(column.flatten(0, 1) for column in columns), old.squeeze(1)]
-    for _ in range(EPOCHS):
+    for _ in range(game.epochs):
         for rows in torch.randperm(len(batch[0])).chunk(MINIBATCHES):
             observations, masks, actions, advantage, returns, old = (column[rows] for column in batch)
             distribution, values = agent(observations, masks)
@@ -152,7 +181,7 @@ def update(agent, optimizer, rollout, last):
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
             policy_loss = -torch.min(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage).mean()
             value_loss = (values - returns).square().mean()
-            loss = policy_loss + VALUE * value_loss - ENTROPY * distribution.entropy().mean()
+            loss = policy_loss + VALUE * value_loss - game.entropy * distribution.entropy().mean()
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(agent.parameters(), MAX_NORM)
@@ -177,7 +206,7 @@ def train(env, agent, pool, game, steps, minutes, episodes, seed):
             following, rewards, terminations, truncations, _ = env.step(actions)
             rollout.append((observations, masks, actions, rewards, terminations | truncations))
             observations, masks = following, env.action_masks()
-        update(agent, optimizer, rollout, (observations, masks))
+        update(agent, optimizer, rollout, (observations, masks), game)
         if number % SNAPSHOT == 0 or number == updates or done >= 1:
             pool.add(agent, facts={"steps": number * each}, take_results=True)
             print(f"{number * each:,} steps in {time.perf_counter() - start:.0f} s", flush=True)
