@@ -100,11 +100,8 @@ class Opponents(VecEnvWrapper):
     def in_words(cls, pool: Any = None, *, seat: Any = RANDOM_SEAT, sample: Any = "uniform", **others: Any) -> str:
         """Say who moves which seat."""
         seats = [seat] if isinstance(seat, str) else list(seat)
-        learner = (
-            "a seat drawn for each game"
-            if seats == [RANDOM_SEAT]
-            else f"the seat{'s' * (len(seats) > 1)} of {', '.join(seats)}"
-        )
+        named = f"the seat{'s' if len(seats) > 1 else ''} of {', '.join(seats)}"
+        learner = "a seat drawn for each game" if seats == [RANDOM_SEAT] else named
         share = others.get("current", 0.0)
         also = f", and the learner's own policy in {share:.0%} of the games" if share else ""
         return f"The learner has {learner}; opponents from the pool ({sample}{also}) move the others."
