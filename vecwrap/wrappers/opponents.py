@@ -17,8 +17,9 @@ from vecwrap.sources.description import same_space
 from vecwrap.wrappers.selfplay.learner_rows import INFOS, LearnerRows
 from vecwrap.wrappers.selfplay.moves import Moves
 from vecwrap.wrappers.selfplay.pool import OpponentPool
-from vecwrap.wrappers.selfplay.results import CURRENT, score_of
+from vecwrap.wrappers.selfplay.results import score_of
 from vecwrap.wrappers.selfplay.sampling import rule_of
+from vecwrap.wrappers.selfplay.scripted import RANDOM
 from vecwrap.wrappers.selfplay.sides import Side
 
 RANDOM_SEAT = "random"
@@ -97,19 +98,24 @@ class Opponents(VecEnvWrapper):
     episode_infos: ClassVar[tuple[str, ...]] = INFOS
 
     @classmethod
-    def in_words(cls, pool: Any = None, *, seat: Any = RANDOM_SEAT, sample: Any = "uniform", **others: Any) -> str:
+    def in_words(
+        cls, pool: Any = (RANDOM,), *, seat: Any = RANDOM_SEAT, sample: Any = "uniform", current: float = 0.0, **_: Any
+    ) -> str:
         """Say who moves which seat."""
         seats = [seat] if isinstance(seat, str) else list(seat)
         named = f"the seat{'s' if len(seats) > 1 else ''} of {', '.join(seats)}"
         learner = "a seat drawn for each game" if seats == [RANDOM_SEAT] else named
-        share = others.get("current", 0.0)
-        also = f", and the learner's own policy in {share:.0%} of the games" if share else ""
-        return f"The learner has {learner}; opponents from the pool ({sample}{also}) move the others."
+        members = (
+            ", ".join(pool) if isinstance(pool, (list, tuple)) else f"the pool {getattr(pool, 'dir', None) or pool}"
+        )
+        also = f"; in {current:.0%} of the games it is the learner's own policy" if current else ""
+        rule = getattr(sample, "__name__", sample)
+        return f"The learner has {learner}. One opponent of {members} ({rule}) moves the others{also}."
 
     def __init__(
         self,
         env: VecEnv,
-        pool: OpponentPool | str | Sequence[str] = ("random",),
+        pool: OpponentPool | str | Sequence[str] = (RANDOM,),
         *,
         sample: Callable[..., Any] | str = "uniform",
         current: float = 0.0,
@@ -175,11 +181,6 @@ class Opponents(VecEnvWrapper):
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         """Restore what ``wrapper_state`` returned."""
         self._learner.load(state)
-
-    def describe(self) -> str:
-        """Say who is in the pool."""
-        members = self.pool.members
-        return f"{len(members)} in the pool: {', '.join(members[-5:])}" if members else f"{CURRENT} alone"
 
     def on_close(self) -> None:
         """Write the results into the pool's folder."""

@@ -198,7 +198,8 @@ def test_a_plan_says_who_moves_whom():
     spec = PipelineSpec.parse("mpe2.simple_adversary_v3:parallel_env n=2 backend=dummy | opponents")
     planned = plan(spec.override(agents=["agent_0", "agent_1"])).with_spaces()
     text = " ".join(str(planned).split())
-    assert "The learner has the seats of agent_0, agent_1; opponents from the pool (uniform) move the others." in text
+    assert "The learner has the seats of agent_0, agent_1. One opponent of random (uniform) moves the others." in text
+    assert "rows: 6 → 4" in text
     assert plan(planned.pipeline).pipeline == planned.pipeline
 
 
