@@ -432,6 +432,26 @@ def test_a_pool_that_is_removed_under_a_run_ends_only_games_that_need_it(tmp_pat
     assert OpponentPool(folder).all_results().state() == played
 
 
+def test_a_pipelines_evaluation_plays_one_member_and_leaves_nothing_in_the_pool(tmp_path):
+    pool = OpponentPool(tmp_path / "pool", make=f"{__name__}:first_move", scripted=["random"])
+    pool.add({"which": np.zeros(1)})
+    files = sorted((tmp_path / "pool").rglob("*"))
+    spec = vecwrap.PipelineSpec.from_dict(
+        {
+            "env": "pettingzoo:classic/tictactoe-v3",
+            "n": 3,
+            "backend": "dummy",
+            "wrappers": [{"opponents": {"pool": str(tmp_path / "pool"), "sample": "pfsp", "current": 0.5}}],
+            "eval": {"wrappers": {"opponents": {"sample": "only:000001", "current": 0}}},
+        }
+    )
+    (tmp_path / "pipeline.yaml").write_text(spec.to_yaml())
+    with vecwrap.load(tmp_path / "pipeline.yaml", mode="eval") as env:
+        vecwrap.evaluate(env, first_move({}), episodes=10, progress=False)
+        assert set(env.opponents) == {"000001"}
+    assert sorted((tmp_path / "pool").rglob("*")) == files
+
+
 def test_results_are_recorded_but_not_those_against_the_present_policy(tmp_path):
     pool = OpponentPool(None, scripted=list(SHIFTS))
     pool.current = Counting()

@@ -183,8 +183,8 @@ class Opponents(VecEnvWrapper):
         self._learner.load(state)
 
     def on_close(self) -> None:
-        """Write the results into the pool's folder."""
-        if self.pool.dir is not None and self.pool.dir.exists():
+        """Write the results, if there are any, into the pool's folder."""
+        if self.pool.dir is not None and self.pool.dir.exists() and self.pool.results.rows():
             try:
                 self.pool.save()
             except CheckpointError as error:
