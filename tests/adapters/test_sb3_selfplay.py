@@ -69,3 +69,12 @@ def test_it_says_what_is_missing():
     with pytest.raises(ArgumentError, match="expected the wrapper opponents in the chain"):
         model.learn(32, callback=SelfPlayCallback(10))
     env.close()
+
+
+def test_a_model_that_cannot_sit_where_its_opponents_do_is_refused():
+    wrappers = [{"opponents": {"pool": ["random"]}}]
+    tag = vecwrap.build("mpe2.simple_tag_v3:parallel_env", n=1, backend="dummy", agents=["agent_0"], wrappers=wrappers)
+    model = contrib.MaskablePPO("MlpPolicy", vecwrap.to_sb3(tag), **SETTINGS)
+    with pytest.raises(ArgumentError, match="expected opponents with the learner's own spaces"):
+        model.learn(1, callback=SelfPlayCallback())
+    tag.close()

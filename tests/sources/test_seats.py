@@ -255,7 +255,7 @@ TAG = "mpe2.simple_tag_v3:parallel_env"
     ("env", "agents", "said"),
     [
         (TAG, None, r"agents with equal spaces.*agent_0: observations \(14,\).*agents: \{pad: true\} pads them"),
-        (TAG, ["agent_0"], "without adversary_0, whose actions are Discrete.5.: somebody.*the wrapper opponents"),
+        (TAG, ["agent_0"], "without adversary_0, whose actions are Discrete.5.: somebody.*The wrapper opponents"),
         (TAG, ["agent_7"], 'expected agents of simple_tag_v3 .adversary_0, .*got "agent_7". Did you mean "agent_0"'),
         (TAG, ["agent_0", "agent_0"], "agents: expected each agent once, and one at least"),
         (TAG, [], "agents: expected each agent once, and one at least"),

@@ -138,6 +138,19 @@ def test_what_was_done_while_it_was_off_is_nobodys():
     assert spent(watch) == {"Works": 2 * 33 + 13 * 0, "Outer": 2 * 12}
 
 
+def test_a_step_of_the_learner_is_one_however_often_its_opponents_move():
+    wrappers = [{"opponents": {"pool": ["random"], "seat": "player_2"}}]
+    with vecwrap.build("pettingzoo:classic/tictactoe-v3", n=2, backend="dummy", wrappers=wrappers, seed=1) as env:
+        env.reset()
+        with Stopwatch(env) as watch:
+            for _ in range(10):
+                env.step(env.action_masks().argmax(axis=1))
+        parts = {part.name: part for part in watch.parts}
+        assert watch.steps == 10
+        assert parts["send"].calls > 10
+        assert parts["opponents"].nanoseconds > 0
+
+
 def test_partial_batches_are_timed_too():
     env = Outer(works(batch_size=2, n=4))
     env.reset()

@@ -404,6 +404,54 @@ def test_an_opponent_that_fails_ends_its_own_games_alone(policy, said):
             env.step(env.action_masks().argmax(axis=1))
 
 
+def first_move(arrays):
+    return lambda observations, *, action_masks: action_masks.argmax(axis=1)
+
+
+def test_a_pool_that_is_removed_under_a_run_ends_only_games_that_need_it(tmp_path):
+    folder, away = tmp_path / "pool", tmp_path / "away"
+    pool = OpponentPool(folder, make=f"{__name__}:first_move")
+    pool.add({"which": np.zeros(1)})
+    with Opponents(build(tictactoe, "same_step", "dummy", n=4), pool, sample="latest") as env:
+        env.reset(seed=1)
+        pool.add({"which": np.ones(1)})
+        folder.rename(away)
+        with pytest.raises(SubEnvError, match=r"pool.*removed") as error:
+            for _ in range(10):  # running games go on; one that begins needs the new snapshot
+                env.step(env.action_masks().argmax(axis=1))
+        assert len(error.value.failures) < 4
+        assert error.value.others is not None
+        away.rename(folder)
+        mask = np.zeros(4, bool)
+        mask[[failure.index for failure in error.value.failures]] = True
+        env.reset(options={"reset_mask": mask})
+        for _ in range(10):
+            env.step(env.action_masks().argmax(axis=1))
+        assert set(env.opponents) == {"000002"}
+        played = pool.results.state()
+    assert OpponentPool(folder).all_results().state() == played
+
+
+def test_a_pipelines_evaluation_plays_one_member_and_leaves_nothing_in_the_pool(tmp_path):
+    pool = OpponentPool(tmp_path / "pool", make=f"{__name__}:first_move", scripted=["random"])
+    pool.add({"which": np.zeros(1)})
+    files = sorted((tmp_path / "pool").rglob("*"))
+    spec = vecwrap.PipelineSpec.from_dict(
+        {
+            "env": "pettingzoo:classic/tictactoe-v3",
+            "n": 3,
+            "backend": "dummy",
+            "wrappers": [{"opponents": {"pool": str(tmp_path / "pool"), "sample": "pfsp", "current": 0.5}}],
+            "eval": {"wrappers": {"opponents": {"sample": "only:000001", "current": 0}}},
+        }
+    )
+    (tmp_path / "pipeline.yaml").write_text(spec.to_yaml())
+    with vecwrap.load(tmp_path / "pipeline.yaml", mode="eval") as env:
+        vecwrap.evaluate(env, first_move({}), episodes=10, progress=False)
+        assert set(env.opponents) == {"000001"}
+    assert sorted((tmp_path / "pool").rglob("*")) == files
+
+
 def test_results_are_recorded_but_not_those_against_the_present_policy(tmp_path):
     pool = OpponentPool(None, scripted=list(SHIFTS))
     pool.current = Counting()

@@ -40,7 +40,7 @@ class SelfPlayCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3
 
     Raises:
         ArgumentError: neither ``every`` nor ``win_rate``; or, when training begins, an environment that is not
-            ``vecwrap.to_sb3`` of a chain with ``opponents``.
+            ``vecwrap.to_sb3`` of a chain with ``opponents``, or whose opponents have other spaces than the model.
     """
 
     def __init__(
@@ -60,11 +60,17 @@ class SelfPlayCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3
         if not isinstance(venv, AdaptedVecEnv):
             raise ArgumentError(f"SelfPlayCallback: expected an environment of vecwrap.to_sb3, got {venv!r}")
         try:
-            self.pool = venv.vecwrap_env.find(Opponents).pool
+            opponents = venv.vecwrap_env.find(Opponents)
         except LookupError:
             raise ArgumentError(
                 f"SelfPlayCallback: expected the wrapper opponents in the chain, got {venv.vecwrap_env!r}"
             ) from None
+        if not opponents.sides_alike:
+            raise ArgumentError(
+                "SelfPlayCallback: expected opponents with the learner's own spaces, got agents of others, which a "
+                "snapshot of this model cannot move; add snapshots to the pool of whoever plays against it"
+            )
+        self.pool = opponents.pool
         self.pool.use_make(policy_maker(self.model))
         self.pool.current = self.model
 

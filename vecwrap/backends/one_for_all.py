@@ -22,21 +22,22 @@ from vecwrap.sources.sub_env import Factory
 class OneForAll(Runner):
     """n rows, all answered for by one sub-environment, to try vector wrappers on. It cannot be stepped.
 
-    Its owner closes the backend of that sub-environment, or the engine. ``agents``: of a game that was looked at.
+    Its owner closes the backend of that sub-environment, or the engine. ``of_game``: what its description says of a
+    game that was looked at.
     """
 
     name: ClassVar[str] = "probe"
 
-    def __init__(self, one: VecEnv, agents: tuple[str, ...]) -> None:
+    def __init__(self, one: VecEnv, of_game: Mapping[str, Any]) -> None:
         backend: Any = one.unwrapped
         self._one = backend
-        self._agents = agents
+        self._of_game = of_game
         self.engine = self._one.runner.engine  # one that cannot send frames refuses
 
     def start(self, factories: Sequence[Factory]) -> Description:
         made: Description = self._one.core.description
         self.books.slots = Slots(self.books.num_rows, made.observation_space, made.action_space)
-        return dataclasses.replace(made, metadata=dict(self._one.metadata), agents=self._agents)
+        return dataclasses.replace(made, metadata=dict(self._one.metadata), **self._of_game)
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         self._asked_for = list(env_ids)
@@ -66,11 +67,11 @@ class OneForAll(Runner):
 _NO_STEPS = "wrappers are tried on a probe, which is never stepped"
 
 
-def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any], agents: tuple[str, ...] = ()) -> Backend:
+def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any], **of_game: Any) -> Backend:
     """Return a backend of n sub-environments for which one, or an engine, answers; with ``agents``, of n games."""
-    k = len(agents)
+    k = len(of_game.get("agents", ()))
     each: list[Factory] = [PartFactory(_made_already, row, k, of_game=True) for row in range(k)] or [_made_already]
-    return Backend(OneForAll(one, agents), each * num_envs, **settings)
+    return Backend(OneForAll(one, of_game), each * num_envs, **settings)
 
 
 def _made_already() -> gymnasium.Env[Any, Any]:

@@ -118,8 +118,9 @@ def build(
         render_mode: as ``gymnasium.make``; ``"human"`` shows all sub-environments in one window.
         env_kwargs: further arguments for ``gymnasium.make``, or for the callables; a sequence has a mapping for each
             sub-environment.
-        agents: of games, whose agents are rows: the names of those that are, or ``{"pad": True}`` to pad unequal spaces
-            with zeros (docs/games.md); None: all, whose spaces must be equal.
+        agents: of games, whose agents are rows: the names of those that are, while the wrapper ``opponents`` moves the
+            others, or ``{"pad": True}`` to pad unequal spaces with zeros (docs/games.md); None: all, whose spaces must
+            be equal.
         debug: check every action and observation against its space.
         stats: an environment, or a file written by its ``save``, whose running statistics this one uses, for example to
             evaluate with those of training. They are frozen, unless the pipeline sets ``training: true``.

@@ -118,9 +118,9 @@ class Row:
         return [words for words in (self.words, self.after.words if self.after else "") if words]
 
     def bytes_per_step(self, n: int) -> int | None:
-        """The size of n observations; None if unknown, or if it varies."""
+        """The size of n observations, or of as many as come out; None if unknown, or if it varies."""
         size = None if self.after is None else bytes_of(self.after.observation_space)
-        return None if size is None else n * size
+        return None if self.after is None or size is None else (self.after.num_rows or n) * size
 
 
 @dataclass(frozen=True)
@@ -185,6 +185,9 @@ class Explanation:
         notes += row.all_words
         if len(row.observations) > _SPACE:
             notes.append(f"observations: {row.observations.removeprefix('→ ')}")
+        if row.before is not None and row.after is not None and row.after.num_rows is not None:
+            before = row.before.num_rows or self.num_rows
+            notes += [f"rows: {before} → {row.after.num_rows}"] if row.after.num_rows != before else []
         if row.actions:
             notes.append(f"actions: {row.actions}")
         at_end = row.at_end or (_IN_MODE[self.pipeline.autoreset] if row.before is None and row.after else "")

@@ -34,7 +34,8 @@ from vecwrap.pipeline.explain import Explanation, Line, Row, Shares, outer_stage
 from vecwrap.pipeline.games import refuse_in_pipeline, why_not_around_games
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import is_path, shown
+from vecwrap.pipeline.values import Settings, is_path, shown
+from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import (
     PlannedWrapper,
     placed,
@@ -103,7 +104,9 @@ class Plan:
     def _seats(self) -> Seats:
         """Which agents of a game are rows."""
         chosen = self.pipeline.agents
-        return Seats(chosen) if chosen is None or isinstance(chosen, tuple) else Seats(pad=chosen["pad"])
+        if chosen is None or isinstance(chosen, tuple):
+            return Seats(chosen, opponents=_has_opponents(self.pipeline) and chosen is not None)
+        return Seats(pad=chosen["pad"])
 
     def start(self) -> VecEnv:
         """Start the backend, with the wrappers of the sub-environments but without those of the vector."""
@@ -169,7 +172,8 @@ class Plan:
                 stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
             else:
                 stages = (_stage_of(one),)
-            rows = one_for_all(one, self.n, self._for_every_backend, agents or ())
+            of_game = {"agents": agents, "own_spaces": one.get_attr("own_spaces")[0]} if agents else {}
+            rows = one_for_all(one, self.n, self._for_every_backend, **of_game)
             outer = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "parent"]
             stages += outer_stages(rows, outer, stages[-1])
         return dataclasses.replace(self, agents=agents, padding=padding, stages=stages)
@@ -341,7 +345,7 @@ def _plan(spec: PipelineSpec) -> Plan:
     given = () if spec.envs_per_engine is None else ("num_envs",)
     environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"), given=given)
     n = _how_many(spec, environment)
-    words, wrappers = plan_wrappers(spec.wrappers)
+    words, wrappers = plan_wrappers(_with_seats(spec))
     refuse_wrong_order(wrappers)
     if spec.agents is not None:
         if environment.env_spec is not None:
@@ -398,6 +402,24 @@ def _refuse_around_games(spec: PipelineSpec, environment: Environment, wrappers:
     several = bool(environment.parts)
     refuse_in_pipeline(spec.where("env"), envs_per_engine=spec.envs_per_engine is not None, several=several)
     refuse_inside(wrappers, why_not_around_games)
+
+
+def _has_opponents(spec: PipelineSpec) -> bool:
+    """Whether opponents move some of a game's agents."""
+    return any(wrapper.name == "opponents" for wrapper in spec.wrappers)
+
+
+def _with_seats(spec: PipelineSpec) -> tuple[WrapperSpec, ...]:
+    """The wrappers of a pipeline, of which ``opponents`` knows the learner's seats if ``agents`` names them."""
+    agents = spec.agents
+    if not isinstance(agents, tuple):
+        return spec.wrappers
+    return tuple(
+        dataclasses.replace(wrapper, kwargs=Settings({**wrapper.kwargs, "seat": agents}))
+        if wrapper.name == "opponents" and wrapper.kwargs.get("seat", "random") == "random"
+        else wrapper
+        for wrapper in spec.wrappers
+    )
 
 
 def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:

@@ -48,8 +48,8 @@ class PipelineSpec:
         render_mode: as ``gymnasium.make``; ``human`` shows all sub-environments in one window.
         env_kwargs: further arguments for ``gymnasium.make``, or for the callables; a list has a mapping for each
             sub-environment.
-        agents: of games, whose agents are rows: the names of those that are, or ``{"pad": True}`` to pad unequal spaces
-            with zeros; None: all, whose spaces must be equal.
+        agents: of games, whose agents are rows: the names of those that are, while the wrapper ``opponents`` moves the
+            others, or ``{"pad": True}`` to pad unequal spaces with zeros; None: all, whose spaces must be equal.
         debug: check every action and observation against its space.
         wrappers: the wrappers, inner first.
         training: whether running statistics are updated; False: they are frozen, as for an evaluation; None: updated

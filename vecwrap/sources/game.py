@@ -67,7 +67,7 @@ class Game(Several):
         own_spaces_of_game(env, agents_of(env))
         self.name = name_of(env)
         self._seats = seats
-        seated = seats.of(env)
+        self._seated = seated = seats.of(env)
         self.agents, self._others, self._padding = seated.agents, seated.others, seated.padding
         self.observation_space, self.action_space = seated.observation_space, seated.action_space
         self.num_rows = len(self.agents)
@@ -102,7 +102,8 @@ class Game(Several):
         mode = getattr(self.env, "render_mode", None)
         space, actions = self.observation_space, self.action_space
         agents, words = tuple(map(str, self.agents)), self._padding.words if self._padding else ""
-        return Description(space, actions, metadata, mode, None, self.name, agents=agents, padding=words)
+        own = self._seated.own_spaces
+        return Description(space, actions, metadata, mode, None, self.name, "", agents, words, own)
 
     def attach(self, slots: Slots, first_row: int) -> None:
         """Set where the results go."""

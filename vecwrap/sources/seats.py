@@ -18,15 +18,21 @@ Space = spaces.Space[Any]
 
 @dataclass(frozen=True)
 class Seats:
-    """Which agents are rows: all, or those named, in that order; and whether unequal spaces are padded."""
+    """Which agents are rows: all, or those named, in that order; and whether unequal spaces are padded.
+
+    With ``opponents``, those named are the learner's; the others are rows too, and opponents move them.
+    """
 
     names: tuple[str, ...] | None = None
     pad: bool = False
+    opponents: bool = False
 
     def of(self, env: Any) -> Seated:
         """Seat the agents of a game; PlanError if their spaces do not go together."""
         everyone = agents_of(env)
         agents = everyone if self.names is None else self._named(env, everyone)
+        if self.opponents:
+            agents = [agent for agent in everyone if agent in agents or not _has_one_action(env, agent)]
         others = {agent: _only_action(env, agent) for agent in everyone if agent not in agents}
         own = [(env.observation_space(agent), env.action_space(agent)) for agent in agents]
         observations, actions = zip(*own, strict=True)
@@ -37,10 +43,11 @@ class Seats:
             f"{agent}: observations {space_text(one)}, actions {space_text(other)}"
             for agent, (one, other) in zip(agents, own, strict=True)
         )
-        if not self.pad:
+        if not (self.pad or self.opponents):
             raise PlanError(
                 f"{name_of(env)}: expected agents with equal spaces, because they are rows of one vector, got {said}; "
-                "agents: {pad: true} pads them with zeros, agents: [NAME, ...] leaves out those with one action alone"
+                "agents: {pad: true} pads them with zeros; agents: [NAME, ...] are the learner's, if the wrapper "
+                "opponents moves the others or they have one action only"
             )
         joint, action = padded_space(observations), padded_actions(actions)
         if joint is None or action is None:
@@ -48,7 +55,8 @@ class Seats:
                 f"{name_of(env)}: agents: expected spaces that can be padded (Boxes of one dtype and number of "
                 f"dimensions, Discrete actions that start at one number), got {said}; convert them in the factory"
             )
-        return Seated(agents, others, joint, action, Padding(agents, own, joint, action))
+        padding = Padding(agents, own, joint, action)
+        return Seated(agents, others, joint, action, padding, tuple(own) if self.opponents else ())
 
     def _named(self, env: Any, everyone: list[Any]) -> list[Any]:
         by_name = {str(agent): agent for agent in everyone}
@@ -72,6 +80,7 @@ class Seated:
     observation_space: Space
     action_space: Space
     padding: Padding | None = None
+    own_spaces: tuple[tuple[Space, Space], ...] = ()  # of each, if there are two sides
 
 
 class Padding:
@@ -175,13 +184,18 @@ def _cut(agent: Any, own: Space, joint: Space) -> Callable[[Any], Any]:
 def _only_action(env: Any, agent: Any) -> Any:
     """The action of an agent that has no choice; PlanError if it has one."""
     space = env.action_space(agent)
-    if isinstance(space, spaces.Discrete) and space.n == 1:
+    if _has_one_action(env, agent):
         return space.start
     raise PlanError(
         f"{name_of(env)}: agents: expected all agents that have a choice, got a list without {agent}, whose actions "
-        f"are {space_text(space)}: somebody has to move it. With agents: {{pad: true}} all agents are rows, and the "
-        "wrapper opponents moves those that are not the learner's"
+        f"are {space_text(space)}: somebody has to move it. The wrapper opponents in the pipeline does; with "
+        "agents: {pad: true} all agents are rows"
     )
+
+
+def _has_one_action(env: Any, agent: Any) -> bool:
+    space = env.action_space(agent)
+    return isinstance(space, spaces.Discrete) and bool(space.n == 1)
 
 
 def agents_of(env: Any) -> list[Any]:

@@ -27,6 +27,7 @@ class Stage:
     stacks: str = ""  # the name of what stacks observations in it
     words: str = ""  # the wrapper's ``describe``
     refusal: PlanError | None = None
+    num_rows: int | None = None  # of a whole vector
 
     @classmethod
     def of(cls, env: Any, refusal: PlanError | None = None, *, own: bool = True) -> Stage:
@@ -39,6 +40,7 @@ class Stage:
             stacks_already(env),
             env.describe() if own and refusal is None and isinstance(env, Declares) else "",
             refusal,
+            getattr(env, "num_envs", None),
         )
 
     @classmethod

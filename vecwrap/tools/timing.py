@@ -5,6 +5,7 @@ An environment without a stopwatch runs the unmodified methods of its classes; t
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -79,16 +80,17 @@ class Stopwatch:
         self._clock = clock
         self._running: list[Part] = []
         self._since = 0
+        self._steps = 0
         self._put_on: list[tuple[Any, str, Any]] = []
         self._other = Part("other", "other", "the loop that drives the environment")
-        self._sent = Part("send", "backend", "sends the actions off")
+        self._rows = env.rows
         self._places = list(self._all_places(env, sub_envs=sub_envs))
         self.parts = [*{id(part): part for _, _, part in self._places}.values(), self._other]
 
     @property
     def steps(self) -> int:
-        """How many vector steps were timed: batches of actions that were sent to the backend."""
-        return self._sent.calls
+        """How many vector steps were timed: batches of actions, however often a wrapper steps what it wraps for one."""
+        return self._steps
 
     @property
     def nanoseconds(self) -> int:
@@ -127,6 +129,9 @@ class Stopwatch:
             before = getattr(thing, name)
             setattr(thing, name, self._timed(part, before))
             self._put_on.append((thing, name, before))
+        send = self._rows.send
+        self._rows.send = functools.partial(self._counted, send)  # type: ignore[method-assign]
+        self._put_on.append((self._rows, "send", send))
 
     def take_off(self) -> None:
         """Remove the timed methods, which are the outermost; leaving does it."""
@@ -135,6 +140,10 @@ class Stopwatch:
             delattr(thing, name)
             if getattr(thing, name, None) != before:  # it was the instance's own, not its class's
                 setattr(thing, name, before)
+
+    def _counted(self, send: Callable[..., None], *args: Any) -> None:
+        self._steps += 1
+        send(*args)
 
     def _timed(self, part: Part, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -188,7 +197,7 @@ class Stopwatch:
             yield runner.own, "run", Part("parent_share", "backend", "steps the sub-environments of this process")
         yield runner, "poll", wait
         yield books.slots, "collect", Part("copy", "backend", "makes fresh arrays and infos of all rows")
-        yield books, "send", self._sent
+        yield books, "send", Part("send", "backend", "sends the actions off")
         yield books, "reset", Part("resets", "backend", "sends resets off that were asked for")
         yield books, "receive", Part("books", "backend", "keeps the books of which rows are home")
 

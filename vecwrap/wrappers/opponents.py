@@ -13,11 +13,14 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import CheckpointError, PlanError, did_you_mean
 from vecwrap.rows.step_result import IntArray
+from vecwrap.sources.description import same_space
 from vecwrap.wrappers.selfplay.learner_rows import INFOS, LearnerRows
 from vecwrap.wrappers.selfplay.moves import Moves
 from vecwrap.wrappers.selfplay.pool import OpponentPool
-from vecwrap.wrappers.selfplay.results import CURRENT, score_of
+from vecwrap.wrappers.selfplay.results import score_of
 from vecwrap.wrappers.selfplay.sampling import rule_of
+from vecwrap.wrappers.selfplay.scripted import RANDOM
+from vecwrap.wrappers.selfplay.sides import Side
 
 RANDOM_SEAT = "random"
 
@@ -49,6 +52,10 @@ class Opponents(VecEnvWrapper):
     drawn from ``rngs`` does not depend on which rows are asked together. A state is kept for each row and begins with
     each game.
 
+    Agents of a game may have different spaces. If the pipeline's ``agents`` names some, these are the learner's seats,
+    and the opponents have all others: each side sees and does what its own agents' spaces say, and the pool's members
+    are policies for those of the other side. ``pool.current`` is then whoever moves them now, if it is set.
+
     At an episode's end:
         The terminal observation is the learner's own view; the next game may have another opponent and seat.
 
@@ -59,7 +66,8 @@ class Opponents(VecEnvWrapper):
             ``pfsp:even``, ``only:NAME``, or a rule.
         current: the share of games against ``pool.current``, the learner's own present policy; these are not rated.
             Until that is set, members are drawn.
-        seat: the learner's: ``"random"``, an agent's name, or a list of names for a team, which is as many rows.
+        seat: the learner's: ``"random"``, an agent's name, or a list of names for a team, which is as many rows. By
+            default those that the pipeline's ``agents`` names, if it does.
         result: ``result(returns, seats)``, whose sign is the learner's result; ``returns``, (k,) float64, are the
             summed rewards of all agents, ``seats`` the learner's. By default, the mean of its own minus the best
             other's.
@@ -67,6 +75,7 @@ class Opponents(VecEnvWrapper):
 
     Attributes:
         pool: the ``OpponentPool``; results of games are recorded in it while ``training`` is True.
+        sides_alike: whether the learner has the spaces of its opponents, so that its snapshots can be members.
 
     Raises:
         PlanError: these are no games, an unknown seat, or nobody is left to move.
@@ -89,18 +98,24 @@ class Opponents(VecEnvWrapper):
     episode_infos: ClassVar[tuple[str, ...]] = INFOS
 
     @classmethod
-    def in_words(cls, pool: Any = None, *, seat: Any = RANDOM_SEAT, sample: Any = "uniform", **others: Any) -> str:
+    def in_words(
+        cls, pool: Any = (RANDOM,), *, seat: Any = RANDOM_SEAT, sample: Any = "uniform", current: float = 0.0, **_: Any
+    ) -> str:
         """Say who moves which seat."""
         seats = [seat] if isinstance(seat, str) else list(seat)
-        learner = "a seat drawn for each game" if seats == [RANDOM_SEAT] else f"the seat of {', '.join(seats)}"
-        share = others.get("current", 0.0)
-        also = f", and the learner's own policy in {share:.0%} of the games" if share else ""
-        return f"The learner has {learner}; opponents from the pool ({sample}{also}) move the others."
+        named = f"the seat{'s' if len(seats) > 1 else ''} of {', '.join(seats)}"
+        learner = "a seat drawn for each game" if seats == [RANDOM_SEAT] else named
+        members = (
+            ", ".join(pool) if isinstance(pool, (list, tuple)) else f"the pool {getattr(pool, 'dir', None) or pool}"
+        )
+        also = f"; in {current:.0%} of the games it is the learner's own policy" if current else ""
+        rule = getattr(sample, "__name__", sample)
+        return f"The learner has {learner}. One opponent of {members} ({rule}) moves the others{also}."
 
     def __init__(
         self,
         env: VecEnv,
-        pool: OpponentPool | str | Sequence[str] = ("random",),
+        pool: OpponentPool | str | Sequence[str] = (RANDOM,),
         *,
         sample: Callable[..., Any] | str = "uniform",
         current: float = 0.0,
@@ -117,8 +132,13 @@ class Opponents(VecEnvWrapper):
         self.sample, self.current, self.result = sample, current, result
         self.seat = seat if isinstance(seat, str) else tuple(seat)
         self._seats = _seats(self.seat, env.possible_agents)
+        own, others = _sides(env, self._seats)
+        self.sides_alike = same_space(own.observation_space, others.observation_space) and same_space(
+            own.action_space, others.action_space
+        )
+        self.single_observation_space, self.single_action_space = own.observation_space, own.action_space
         rule_of(sample, "opponents")
-        self.pool.bind(env.single_observation_space, env.single_action_space, env.core.env_id)
+        self.pool.bind(others.observation_space, others.action_space, env.core.env_id)
         if not self.pool.members and current < 1:
             raise PlanError(
                 'pool: expected members to play against, got an empty pool; add one, such as pool.add("random"), '
@@ -126,8 +146,9 @@ class Opponents(VecEnvWrapper):
             )
         seats = self._seats or [0]
         num_seats = len(seats)
-        moves = Moves(self.pool, env.single_action_space, deterministic=deterministic, where="opponents")
-        self._learner = LearnerRows(env, seats, moves, draw=self._draw, score=result or score_of, record=self._record)
+        moves = Moves(self.pool, others.action_space, deterministic=deterministic, where="opponents")
+        ways: Any = {"draw": self._draw, "score": result or score_of, "record": self._record}
+        self._learner = LearnerRows(env, seats, moves, own=own, others=others, **ways)
         self.possible_agents = env.possible_agents if num_seats > 1 else ()
         self._number_rows(self._learner, env.num_envs // len(env.possible_agents) * num_seats, together=num_seats)
         if not self.possible_agents:
@@ -161,14 +182,9 @@ class Opponents(VecEnvWrapper):
         """Restore what ``wrapper_state`` returned."""
         self._learner.load(state)
 
-    def describe(self) -> str:
-        """Say who is in the pool."""
-        members = self.pool.members
-        return f"{len(members)} opponents: {', '.join(members[-5:])}" if members else f"{CURRENT} alone"
-
     def on_close(self) -> None:
-        """Write the results into the pool's folder."""
-        if self.pool.dir is not None and self.pool.dir.exists():
+        """Write the results, if there are any, into the pool's folder."""
+        if self.pool.dir is not None and self.pool.dir.exists() and self.pool.results.rows():
             try:
                 self.pool.save()
             except CheckpointError as error:
@@ -181,6 +197,24 @@ def _opened(pool: OpponentPool | str | Sequence[str]) -> OpponentPool:
     if isinstance(pool, OpponentPool):
         return pool
     return OpponentPool(pool) if isinstance(pool, (str, os.PathLike)) else OpponentPool(None, scripted=pool)
+
+
+def _sides(env: VecEnv, seats: Sequence[int] | None) -> tuple[Side, Side]:
+    """The learner's side and its opponents'; PlanError if what each agent sees cannot be told apart any more."""
+    rows, game = (env.single_observation_space, env.single_action_space), env.core.description
+    each = game.own_spaces
+    if not each:
+        return Side(rows), Side(rows)
+    if seats is None:
+        names = ", ".join(env.possible_agents)
+        raise PlanError(f"seat: expected the learner's agents ({names}), whose spaces differ, got {RANDOM_SEAT!r}")
+    if not all(map(same_space, rows, (game.observation_space, game.action_space))):
+        raise PlanError(
+            f"expected the observations of a game whose agents have spaces of their own, {game.observation_space}, got "
+            f"{rows[0]}; put wrappers that change them outside, where they are the learner's alone"
+        )
+    others = [pair for seat, pair in enumerate(each) if seat not in seats]
+    return Side(rows, [each[seat] for seat in seats]), Side(rows, others)
 
 
 def _seats(seat: str | tuple[str, ...], agents: tuple[str, ...]) -> list[int] | None:

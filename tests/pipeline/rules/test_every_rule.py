@@ -25,8 +25,8 @@ def found_in(line, name):
     return vecwrap.check(line, strict=RULES[name].strict, **settings)
 
 
-def test_there_are_nineteen():
-    assert len(RULES) == 19
+def test_there_are_twenty_one():
+    assert len(RULES) == 21
 
 
 @EVERY

@@ -22,6 +22,7 @@ from vecwrap.rows.infos import columns, own_copy, row_of
 from vecwrap.rows.saved import fitting, fitting_list, put
 from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.wrappers.selfplay.moves import IllegalMoveError, Moves
+from vecwrap.wrappers.selfplay.sides import Side
 
 MEMBER = "action_mask"
 INFOS = ("opponent", "seat", "result")
@@ -43,6 +44,8 @@ class LearnerRows:
         inner: the games, with k rows each.
         seats: the learner's s seats, until others are drawn.
         moves: who moves the others.
+        own: what the learner sees and does of these rows.
+        others: what the opponents do.
         draw: draws opponent and seats when a game begins.
         score: says how a game ended for the learner.
         record: is told of each rated game: opponent, result, the learner's first seat.
@@ -54,6 +57,8 @@ class LearnerRows:
         seats: Sequence[int],
         moves: Moves,
         *,
+        own: Side,
+        others: Side,
         draw: Draw,
         score: Score,
         record: Callable[[str, float, int], None],
@@ -69,6 +74,7 @@ class LearnerRows:
         self._num_rows = n = games * num_seats
         self._names = inner.possible_agents
         self._moves, self._draw, self._score, self._record = moves, draw, score, record
+        self._own, self._others = own, others
         self.endings = Endings(
             n, resets_are_asked_for=self._mode is Autoreset.DISABLED, agents=num_seats * (num_seats > 1)
         )
@@ -138,7 +144,7 @@ class LearnerRows:
         """Send the learner's moves, with those of opponents who are to move at the same time."""
         games = self._whole_games(env_ids, "env_ids")
         self._begin(games)
-        batches.scatter(self._actions, self.sources(env_ids), actions)
+        batches.scatter(self._actions, self.sources(env_ids), self._own.done(actions))
         self._guarded(games, lambda: self._play(games))
 
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
@@ -210,17 +216,19 @@ class LearnerRows:
 
     def _ask(self, name: str, rows: IntArray) -> None:
         """Have a policy move in these rows; games in which it cannot have failed."""
-        observations = batches.take(self._seen, rows)
+        observations = self._others.seen(batches.take(self._seen, rows))
         rngs = [self._rngs[i // self._k] for i in rows.tolist()]
         try:
-            actions = self._moves.ask(name, rows, observations, self._masks(rows), rngs)
+            masks = self._masks(rows)
+            masks = None if masks is None else self._others.masks(masks)
+            actions = self._moves.ask(name, rows, observations, masks, rngs)
         except IllegalMoveError as error:
             self._fail(np.unique(rows[error.rows] // self._k).tolist(), error)
             return
         except Exception as error:
             self._fail(np.unique(rows // self._k).tolist(), error)
             return
-        batches.scatter(self._actions, rows, actions)
+        batches.scatter(self._actions, rows, self._others.done(actions))
 
     def _fail(self, games: Iterable[int], error: Exception) -> None:
         """Have games end with an error of their opponent."""
@@ -405,13 +413,19 @@ class LearnerRows:
         row["first"][rows] |= step.first[at]
         row["raw_first"][rows] |= step.raw_first[at]
         row["live"][rows] |= opens
-        if step.infos or self._infos:
+        if step.infos or self._infos or self._own.does_less:
             for place, i in zip(at.tolist(), rows.tolist(), strict=True):
                 if step.live[place]:
-                    self._infos[i] = own_copy(row_of(step.infos, place))
+                    self._infos[i] = self._info(step, place)
         if step.frames is not None:
             for place, i in zip(at.tolist(), rows.tolist(), strict=True):
                 self._frames[i // self._s] = step.frames[place]
+
+    def _info(self, step: StepResult, place: int) -> dict[str, Any]:
+        info: dict[str, Any] = own_copy(row_of(step.infos, place))
+        if self._own.does_less and (masks := self._masks(step.env_ids[[place]])) is not None:
+            info[MEMBER] = self._own.masks(masks)[0].astype(np.int8)
+        return info
 
     def _sort(self, games: IntArray) -> None:
         """See what each game waits for: its opponents, a reset, or the learner."""
@@ -460,6 +474,9 @@ class LearnerRows:
                 step.final_frames = tuple(
                     self._final_frames.get(game) if end else None for game, end in zip(of, ended, strict=True)
                 )
+        step.observations = self._own.seen(step.observations)
+        if step.final_obs is not None:
+            step.final_obs = self._own.seen(step.final_obs)
         self._add_infos(step)
         return step
 

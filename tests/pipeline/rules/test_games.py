@@ -1,0 +1,55 @@
+"""Mistakes in games that opponents play: what hides results, and what makes a mask useless."""
+
+import numpy as np
+import pytest
+
+import vecwrap
+from tests.pipeline.rules.findings import ids
+
+GAME = "pettingzoo:classic/tictactoe-v3"
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "found"),
+    [
+        ("opponents | clip_reward", False),
+        ("opponents | clip_reward:-1,1", False),
+        ("opponents | clip_reward:low=-0.5", False),
+        ("opponents | clip_reward:0,1", True),
+        ("opponents | clip_reward:low=0", True),
+        ("clip_reward:high=0 | opponents", True),
+        ("clip_reward:0,1", False),
+    ],
+)
+def test_clipping_that_makes_results_the_same(wrappers, found):
+    assert ("clip_hides_results" in ids(f"{GAME} | {wrappers}")) is found
+
+
+def test_what_is_said_of_it_is_so():
+    def paid(*wrappers):
+        with vecwrap.build(GAME, n=8, backend="dummy", seed=1, wrappers=["opponents", *wrappers]) as env:
+            env.reset()
+            ends = set()
+            for _ in range(60):
+                _, rewards, _, _, infos = env.step(env.action_masks().argmax(axis=1))
+                ends |= {(infos["result"][i], rewards[i]) for i in np.flatnonzero(infos.get("_result", []))}
+            return ends
+
+    assert {(0, 0), (-1, 0)} <= paid({"clip_reward": {"low": 0, "high": 1}})
+    assert {(0, 0), (-1, -1)} <= paid("clip_reward")
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "found"),
+    [
+        ("flatten", True),
+        ("framestack:4,padding=first", True),
+        ("framestack:4,keys=[observation]", False),
+        ("scale_obs", True),
+        ("filter_obs:[observation] | flatten", False),
+        ("extract_obs:observation | flatten", False),
+        ("monitor", False),
+    ],
+)
+def test_masks_that_are_treated_as_observations(wrappers, found):
+    assert ("mask_among_values" in ids(f"{GAME} | {wrappers}")) is found

@@ -1,0 +1,111 @@
+"""The rules of games and their opponents; what a rule is, ``vecwrap.pipeline.rules`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gymnasium import spaces
+
+from vecwrap.pipeline.plan import Plan
+from vecwrap.pipeline.spots import (
+    CLIPS,
+    OBSERVATION_NORMALIZERS,
+    REWARD_NORMALIZERS,
+    STACKS,
+    Fault,
+    Spot,
+    rule,
+    spots,
+)
+from vecwrap.sources.masks import MEMBER
+
+# The arguments that are the bounds of a clip, lower first.
+_BOUNDS = ("low", "high"), ("min_reward", "max_reward")
+
+
+@rule("warning")
+def clip_hides_results(plan: Plan) -> Iterator[Fault]:
+    """Rewards clipped so that two results of a game are the same.
+
+    A game pays 1 for a win, 0 for a draw and -1 for a loss, so clipped to 0 to 1 a loss is worth as much as a draw, and
+    the learner need not avoid it. The sign keeps all three. The column ``result``, ratings and win rates are of the raw
+    rewards, and show nothing of it.
+
+    Wrong: ``pettingzoo:classic/tictactoe-v3 | opponents | clip_reward:0,1``
+    Right: ``pettingzoo:classic/tictactoe-v3 | opponents | clip_reward``
+    """
+    if not any(spots(plan, "opponents")):
+        return
+    for spot in spots(plan, *CLIPS):
+        low, high = next(
+            ((spot.argument(low), spot.argument(high)) for low, high in _BOUNDS if low in spot.wrapper.spec.kwargs),
+            (None, None),
+        )
+        for bound, of_bounds, results in ((low, 1, "a loss is paid as a draw"), (high, -1, "a win is paid as a draw")):
+            if bound is not None and bound * of_bounds >= 0:
+                yield Fault(spot.wrapper, f"rewards are clipped at {bound:g}, so {results}.", "Clip to the sign.")
+
+
+@rule("warning")
+def mask_among_values(plan: Plan) -> Iterator[Fault]:
+    """An action mask that is treated as an observation.
+
+    Normalised, stacked, scaled or flattened together with the other members, a member ``action_mask`` no longer says
+    what is legal, and nobody can use it: for a network it is noise. Masks need not be among the observations: they are
+    in ``infos["action_mask"]`` and ``env.action_masks()`` whatever wrappers do. Whether a policy asks for them is not
+    part of a pipeline, so this cannot be checked.
+
+    Wrong: ``pettingzoo:classic/tictactoe-v3 | flatten``
+    Right: ``pettingzoo:classic/tictactoe-v3 | extract_obs:observation | flatten``
+    """
+    for spot in spots(plan, *STACKS, *OBSERVATION_NORMALIZERS, "scale_obs", "flatten"):
+        space = None if spot.before is None else spot.before.observation_space
+        if isinstance(space, spaces.Dict) and MEMBER in space.spaces and (spot.keys is None or MEMBER in spot.keys):
+            others = [key for key in space.spaces if key != MEMBER]
+            if len(others) == 1:
+                fix = f"Put extract_obs:{others[0]} inside."
+            else:
+                fix = f"Put filter_obs inside, with the others: {', '.join(others)}."
+            yield Fault(spot.wrapper, f'it changes the member "{MEMBER}", which says what is legal.', fix)
+
+
+@rule("warning")
+def learner_sees_otherwise(plan: Plan) -> Iterator[Fault]:
+    """Observations that are changed outside of ``opponents``.
+
+    The opponents from a pool's folder see what is inside, so a snapshot of a learner that sees something else cannot
+    play: it was trained on other shapes, or on other values.
+
+    Wrong: ``pettingzoo:classic/tictactoe-v3 | opponents:runs/pool | extract_obs:observation``
+    Right: ``pettingzoo:classic/tictactoe-v3 | extract_obs:observation | opponents:runs/pool``
+    """
+    if plan.padding and isinstance(plan.pipeline.agents, tuple):
+        return  # the opponents have spaces of their own, and are no snapshots of the learner
+    for spot in spots(plan, "opponents"):
+        for outer in spot.outside():
+            if spot.wrapper.has_path and not _same_observations(outer):
+                yield Fault(
+                    outer.wrapper, f"the opponents of {spot.label} see observations without it.", "Put it inside."
+                )
+
+
+def _same_observations(spot: Spot) -> bool:
+    if spot.name in (*STACKS, *OBSERVATION_NORMALIZERS):
+        return False
+    return spot.before is None or spot.after is None or spot.before.observation_space == spot.after.observation_space
+
+
+@rule("warning")
+def statistics_of_all_seats(plan: Plan) -> Iterator[Fault]:
+    """Running statistics inside of ``opponents``.
+
+    They are shared by all seats and go on changing, so what a snapshot sees is no longer what it was trained on: it
+    is not the same player later. ``scale_obs`` is fixed. Rewards that are normalised per seat are no longer a game's.
+
+    Wrong: ``pettingzoo:classic/rps-v2 | normalize_reward | opponents:runs/pool``
+    Right: ``pettingzoo:classic/rps-v2 | opponents:runs/pool | normalize_reward``
+    """
+    for spot in spots(plan, "opponents"):
+        for inner in spot.inside(*OBSERVATION_NORMALIZERS, *REWARD_NORMALIZERS):
+            fix = "Put it outside." if "reward" in inner.name else "Use scale_obs, or training: false."
+            yield Fault(inner.wrapper, f"its statistics are of all seats of {spot.label}, and go on changing.", fix)

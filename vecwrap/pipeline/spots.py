@@ -1,0 +1,134 @@
+"""What rules look at: a plan's wrappers in their places, with what they get; and the table that rules enter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from gymnasium import spaces
+
+from vecwrap.pipeline.plan import Plan
+from vecwrap.pipeline.wrappers import PlannedWrapper
+from vecwrap.rows.members import Key
+from vecwrap.sources.stages import Stage
+
+Severity: TypeAlias = Literal["error", "warning"]
+_Faults: TypeAlias = Callable[[Plan], Iterator["Fault"]]
+
+
+class Fault(NamedTuple):
+    """One mistake: the wrapper to move, change or leave out, or a key of the pipeline; what is wrong; what to do."""
+
+    place: PlannedWrapper | str
+    reason: str
+    fix: str
+
+
+class Rule(NamedTuple):
+    """A rule; its faults are errors if ``build`` refuses them; a strict one applies only with ``--strict``."""
+
+    faults: _Faults
+    severity: Severity
+    strict: bool
+
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(severity: Severity, *, strict: bool = False) -> Callable[[_Faults], _Faults]:
+    """Enter a function into ``RULES``, under its name."""
+
+    def enter(faults: _Faults) -> _Faults:
+        RULES[faults.__name__] = Rule(faults, severity, strict)
+        return faults
+
+    return enter
+
+
+# Wrappers of one kind. Gymnasium's do the same inside each sub-environment, and are named by their import paths.
+OBSERVATION_NORMALIZERS = (
+    "normalize",
+    "normalize_obs",
+    "gymnasium.wrappers.stateful_observation:NormalizeObservation",
+)
+REWARD_NORMALIZERS = (
+    "normalize",
+    "normalize_reward",
+    "gymnasium.wrappers.stateful_reward:NormalizeReward",
+)
+STACKS = ("framestack", "gymnasium.wrappers.stateful_observation:FrameStackObservation")
+CLIPS = ("clip_reward", "gymnasium.wrappers.transform_reward:ClipReward")
+FRAME_SKIPS: Mapping[str, str] = {  # the argument that says how many frames
+    "atari": "frame_skip",
+    "frame_skip": "frame_skip",
+    "gymnasium.wrappers.stateful_observation:MaxAndSkipObservation": "skip",
+    "gymnasium.wrappers.atari_preprocessing:AtariPreprocessing": "frame_skip",
+}
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A wrapper in its place; the stages are None if no sub-environment was made, ``after`` also if it is refused."""
+
+    plan: Plan
+    index: int
+    wrapper: PlannedWrapper
+    before: Stage | None
+    after: Stage | None
+
+    @property
+    def name(self) -> str:
+        """The wrapper's name or import path."""
+        return self.wrapper.spec.name
+
+    @property
+    def label(self) -> str:
+        """Its name within a sentence: ``framestack (wrappers[1])``."""
+        return f"{self.name} ({self.wrapper.spec.source.label()})"
+
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """The members of a Dict that it applies to; None for all."""
+        keys = self.argument("keys")
+        return tuple(keys) if isinstance(keys, (list, tuple)) else None
+
+    @property
+    def frames(self) -> int:
+        """For how many frames one of ``FRAME_SKIPS`` holds an action."""
+        return int(self.argument(FRAME_SKIPS[self.name], 4))
+
+    def argument(self, name: str, default: Any = None) -> Any:
+        """The wrapper's argument of a name."""
+        return self.wrapper.spec.kwargs.get(name, default)
+
+    def inside(self, *names: str) -> list[Spot]:
+        """The wrappers with these names that it wraps, inner first."""
+        return [spot for spot in spots(self.plan, *names) if spot.index < self.index]
+
+    def outside(self, *names: str) -> list[Spot]:
+        """The wrappers with these names that wrap it, inner first."""
+        return [spot for spot in spots(self.plan, *names) if spot.index > self.index]
+
+    def overlaps(self, other: Spot) -> bool:
+        """Whether both may apply to the same member of the observations."""
+        return self.keys is None or other.keys is None or bool(set(self.keys) & set(other.keys))
+
+    def boxes(self) -> dict[Key, spaces.Box]:
+        """The Boxes among the observations that it applies to; empty if unknown."""
+        space = None if self.before is None else self.before.observation_space
+        if isinstance(space, spaces.Box):
+            return {None: space}
+        if not isinstance(space, spaces.Dict):
+            return {}
+        members = {key: member for key, member in space.spaces.items() if self.keys is None or key in self.keys}
+        return {key: member for key, member in members.items() if isinstance(member, spaces.Box)}
+
+
+def spots(plan: Plan, *names: str) -> Iterator[Spot]:
+    """The wrappers with these names, inner first; all if none is given."""
+    stages: tuple[Stage | None, ...] = plan.stages or (None,) * (len(plan.wrappers) + 1)
+    for index, wrapper in enumerate(plan.wrappers):
+        if not names or wrapper.spec.name in names:
+            before, after = stages[index : index + 2]
+            yield Spot(plan, index, wrapper, before, after if after is None or after.refusal is None else None)
