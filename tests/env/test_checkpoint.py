@@ -391,8 +391,11 @@ class Late(Drawn):
         self.resets, self.level = state["resets"], state["level"]
 
 
-@pytest.mark.parametrize("used", [False, True], ids=["fresh", "used"])
-@pytest.mark.parametrize("seeds", [None, [3, 5, 7, 9, 11]], ids=["", "scheduled"])
+@pytest.mark.parametrize(
+    ("seeds", "used"),
+    [(None, False), (None, True), ([3, 5, 7, 9, 11], True)],
+    ids=["fresh", "used", "scheduled, used"],
+)
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
 @pytest.mark.parametrize(
     ("backend", "action"),
@@ -452,9 +455,12 @@ def test_what_was_set_on_a_new_one_after_the_save_is_gone_after_the_load(tmp_pat
         assert env.get_attr("tool") == (len, len)
 
 
-@pytest.mark.parametrize("seeds", [None, [3, 5, 7, 9, 11]], ids=["", "scheduled"])
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
-@pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
+@pytest.mark.parametrize(
+    ("backend", "seeds"),
+    [(SubprocessBackend, None), (ShmemBackend, [3, 5, 7, 9, 11])],
+    ids=["subprocess", "shmem, scheduled"],
+)
 def test_a_save_that_meets_the_death_of_a_worker_is_gone_on_from_as_if_it_had_never_stopped(
     tmp_path, backend, mode, seeds
 ):
@@ -476,9 +482,12 @@ def test_a_save_that_meets_the_death_of_a_worker_is_gone_on_from_as_if_it_had_ne
         assert other.health().lost_episodes.tolist() == env.health().lost_episodes.tolist()
 
 
-@pytest.mark.parametrize("seeds", [None, [3, 5, 7, 9, 11]], ids=["", "scheduled"])
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
-@pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
+@pytest.mark.parametrize(
+    ("backend", "seeds"),
+    [(SubprocessBackend, None), (ShmemBackend, [3, 5, 7, 9, 11])],
+    ids=["subprocess", "shmem, scheduled"],
+)
 def test_a_load_that_meets_the_death_of_a_worker_goes_on_as_any_load(tmp_path, backend, mode, seeds):
     def make(backend, **options):
         env = backend([Late] * 3, autoreset=mode, on_failure="restart", **options)
