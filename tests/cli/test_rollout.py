@@ -7,6 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from tests.backs import DummyBackend
+from tests.cli.toys_of_cli import Toy
 from vecwrap import interrupts
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SpecError, VecwrapError
@@ -14,20 +15,10 @@ from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.tools.rollout import Interrupt, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
 
 
-class Clock(gymnasium.Env):
-    """Pays 1 an agent step and ends after five."""
+class Clock(Toy):
+    """Ends after five steps."""
 
-    observation_space = gymnasium.spaces.Discrete(6)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.now = 0
-        return 0, {}
-
-    def step(self, action):
-        self.now += 1
-        return self.now, 1.0, self.now == 5, False, {}
+    length = 5
 
 
 class Report(VecEnvWrapper):

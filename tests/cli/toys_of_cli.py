@@ -19,6 +19,7 @@ class Toy(gymnasium.Env):
     metadata = {"render_modes": ["rgb_array"]}
     observation_space = gymnasium.spaces.Discrete(11)
     action_space = gymnasium.spaces.Discrete(2)
+    length = 10
 
     def __init__(self, render_mode=None):
         self.render_mode = render_mode
@@ -30,7 +31,7 @@ class Toy(gymnasium.Env):
 
     def step(self, action):
         self.now += 1
-        return self.now, 1.0, self.now == 10, False, {}
+        return self.now, 1.0, self.now == self.length, False, {}
 
     def render(self):
         return np.full((6, 8, 3), 10 + self.now, np.uint8)

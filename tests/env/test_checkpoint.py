@@ -391,8 +391,19 @@ class Late(Drawn):
         self.resets, self.level = state["resets"], state["level"]
 
 
-@pytest.mark.parametrize("used", [False, True], ids=["fresh", "used"])
-@pytest.mark.parametrize("seeds", [None, [3, 5, 7, 9, 11]], ids=["", "scheduled"])
+RESTARTS = {"on_failure": "restart", "restart_backoff": 0.0}
+
+
+def late(backend, mode, seeds, **options):
+    env = backend([Late] * 3, autoreset=mode, **options)
+    return env if seeds is None else SeedEachEpisode(env, seeds)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "used"),
+    [(None, False), (None, True), ([3, 5, 7, 9, 11], True)],
+    ids=["fresh", "used", "scheduled, used"],
+)
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
 @pytest.mark.parametrize(
     ("backend", "action"),
@@ -400,13 +411,12 @@ class Late(Drawn):
     ids=["dummy", "shmem", "shmem, dies"],
 )
 def test_what_was_made_anew_and_never_reset_is_saved_as_such(tmp_path, backend, action, mode, seeds, used):
-    def make(backend, **options):
-        env = backend([Late] * 3, autoreset=mode, **options)
-        return env if seeds is None else SeedEachEpisode(env, seeds)
-
     source = DummyBackend if action == Drawn.FAILS else backend  # a state is the same whatever it came from
-    restarting = {"on_failure": "restart", "restart_backoff": 0.0}
-    with make(source, **restarting) as env, make(backend, **restarting) as other, make(DummyBackend) as third:
+    with (
+        late(source, mode, seeds, **RESTARTS) as env,
+        late(backend, mode, seeds, **RESTARTS) as other,
+        late(DummyBackend, mode, seeds) as third,
+    ):
         env.reset(seed=1)
         env.set_attr("level", 5)
         env.step([0, 0, 0])
@@ -452,17 +462,16 @@ def test_what_was_set_on_a_new_one_after_the_save_is_gone_after_the_load(tmp_pat
         assert env.get_attr("tool") == (len, len)
 
 
-@pytest.mark.parametrize("seeds", [None, [3, 5, 7, 9, 11]], ids=["", "scheduled"])
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
-@pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
+@pytest.mark.parametrize(
+    ("backend", "seeds"),
+    [(SubprocessBackend, None), (ShmemBackend, [3, 5, 7, 9, 11])],
+    ids=["subprocess", "shmem, scheduled"],
+)
 def test_a_save_that_meets_the_death_of_a_worker_is_gone_on_from_as_if_it_had_never_stopped(
     tmp_path, backend, mode, seeds
 ):
-    def make(backend, **options):
-        env = backend([Late] * 3, autoreset=mode, on_failure="restart", **options)
-        return env if seeds is None else SeedEachEpisode(env, seeds)
-
-    with make(backend, workers=2) as env, make(DummyBackend) as other:
+    with late(backend, mode, seeds, **RESTARTS, workers=2) as env, late(DummyBackend, mode, seeds, **RESTARTS) as other:
         env.reset(seed=1)
         env.step([0, 0, 0])
         (pid,) = [worker.pid for worker in env.health().workers if 2 in worker.env_ids]
@@ -476,15 +485,14 @@ def test_a_save_that_meets_the_death_of_a_worker_is_gone_on_from_as_if_it_had_ne
         assert other.health().lost_episodes.tolist() == env.health().lost_episodes.tolist()
 
 
-@pytest.mark.parametrize("seeds", [None, [3, 5, 7, 9, 11]], ids=["", "scheduled"])
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
-@pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
+@pytest.mark.parametrize(
+    ("backend", "seeds"),
+    [(SubprocessBackend, None), (ShmemBackend, [3, 5, 7, 9, 11])],
+    ids=["subprocess", "shmem, scheduled"],
+)
 def test_a_load_that_meets_the_death_of_a_worker_goes_on_as_any_load(tmp_path, backend, mode, seeds):
-    def make(backend, **options):
-        env = backend([Late] * 3, autoreset=mode, on_failure="restart", **options)
-        return env if seeds is None else SeedEachEpisode(env, seeds)
-
-    with make(backend, workers=2) as env, make(DummyBackend) as other:
+    with late(backend, mode, seeds, **RESTARTS, workers=2) as env, late(DummyBackend, mode, seeds, **RESTARTS) as other:
         env.reset(seed=1)
         env.step([0, 0, 0])
         env.save(tmp_path / "state.npz")

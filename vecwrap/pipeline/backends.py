@@ -41,16 +41,22 @@ def step_cost(specs: Sequence[EnvSpec | None], num_wrappers: int) -> float | Non
 
 
 def choose(
-    options: Mapping[str, Any], n: int, *, cost: float | None, in_part: bool, of: str = "sub-environment"
+    options: Mapping[str, Any],
+    n: int,
+    *,
+    cost: float | None,
+    restart: bool = False,
+    in_part: bool = False,
+    of: str = "sub-environment",
 ) -> tuple[str, str]:
     """Return the name of a backend for n of something, and why.
 
-    ``in_part``: ``recv`` takes some rows while others are being stepped.
+    ``restart``: those that fail are recreated. ``in_part``: ``recv`` takes some rows while others are being stepped.
     """
     asked = [name for name in option_names(ProcessOptions) if options.get(name) is not None]
     if asked:
         return "shmem", f"{' and '.join(asked)} ask{'s' * (len(asked) == 1)} for worker processes"
-    if options.get("on_failure") == "restart":
+    if restart:
         return (
             "shmem",
             "on_failure=restart asks for worker processes, so that a crash takes no more than its own with it",
@@ -64,14 +70,22 @@ def choose(
 
 
 def plan_backend(
-    spec: PipelineSpec, n: int, *, known: bool = False, cost: float | None = None, games: bool = False
+    spec: PipelineSpec,
+    n: int,
+    *,
+    known: bool = False,
+    cost: float | None = None,
+    games: bool = False,
+    engine_rows: int | None = None,
 ) -> tuple[type[Runner], Mapping[str, Any], BackendSpec, str]:
     """Choose and check a backend: its runner, its options, its resolved spec, and why (``""`` if it was requested)."""
-    given, number = dict(spec.backend.options), n // (spec.envs_per_engine or 1)  # of what is distributed
-    target, reason = spec.backend.target, ""
+    given, number = dict(spec.backend.options), n // (engine_rows or 1)  # of what is distributed
+    target, reason, restart = spec.backend.target, "", given.get("on_failure") == "restart"
+    if restart and engine_rows is not None:
+        raise PlanError(f"{where_option(spec, 'on_failure')}: an engine is not recreated; expected raise.")
     if target == "auto":
-        of = "game" if games else "sub-environment" if spec.envs_per_engine is None else "engine"
-        target, reason = choose(given, number, cost=cost, in_part=spec.batch_size is not None, of=of)
+        of = "game" if games else "sub-environment" if engine_rows is None else "engine"
+        target, reason = choose(given, number, cost=cost, restart=restart, in_part=spec.batch_size is not None, of=of)
     where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
     runner = find_runner(target, where)
     signature = signature_of(runner)
@@ -79,10 +93,10 @@ def plan_backend(
     options = dict(signature.bind((), given, where, lambda key, name: where_option(spec, name)).kwargs)
     with _placed(spec, options, where):
         own = runner.Options(**{name: options[name] for name in option_names(runner.Options) if name in options})
-        restarts = RestartOptions(**{name: options[name] for name in option_names(RestartOptions) if name in options})
+        RestartOptions(**{name: options[name] for name in option_names(RestartOptions) if name in options})
         alone = True
         if isinstance(own, ProcessOptions):
-            asked = own.isolating(restart=restarts.restart, batch_size=spec.batch_size)
+            asked = own.isolating(restart=restart, batch_size=spec.batch_size)
             alone = bool(asked or own.workers or own.envs_per_worker)
     if (options.get("workers") or 0) > number:
         options["workers"] = number

@@ -61,6 +61,7 @@ class Environment:
     env_spec: EnvSpec | None = None  # the registration, if it is an id
     parts: tuple[Environment, ...] = ()  # one for each sub-environment, if ``env`` or ``env_kwargs`` lists them
     is_game: bool = False  # whether it is known to make games of several agents
+    engine_rows: int | None = None  # how many rows an engine steps at once; None: it is not an engine
     render_mode: RenderMode = field(default_factory=RenderMode)  # what it is made with
     kwargs: Mapping[str, Any] = field(default_factory=dict)  # the ``env_kwargs``, as written
     source: Source = field(default_factory=Source)  # where it was written

@@ -26,7 +26,7 @@ from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SpecError, SubEnvError, cause_of, did_you_mean, with_words
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.backends import plan_backend, step_cost, where_option
+from vecwrap.pipeline.backends import plan_backend, step_cost
 from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
@@ -83,7 +83,7 @@ class Plan:
     def factories(self) -> Sequence[Factory]:
         """One for each sub-environment, with the wrappers that run there; or one for each row of engines and games."""
         if one := self._one_of_several:
-            return one * (self.n // (self.pipeline.envs_per_engine or 1))
+            return one * (self.n // (self.environment.engine_rows or 1))
         made = [SubEnvFactory(make, self._inside) for make in self.environment.factories]
         return made if self.environment.parts else made * self.n
 
@@ -91,7 +91,7 @@ class Plan:
     def _one_of_several(self) -> list[Factory]:
         """The rows of one engine, or of one game whose agents are known; else empty."""
         games = self.agents is not None
-        k = len(self.agents or ()) if games else self.pipeline.envs_per_engine or 0
+        k = len(self.agents or ()) if games else self.environment.engine_rows or 0
         make, seats = self.environment.factories[0], self._seats
         return [PartFactory(make, row, k, of_game=games, seats=seats) for row in range(k)]
 
@@ -168,7 +168,7 @@ class Plan:
         with one:
             agents: tuple[str, ...] | None = one.get_attr("agents")[0] if self.environment.is_game else None
             padding: str = one.get_attr("padding")[0] if self.environment.is_game else ""
-            if agents is None and self.pipeline.envs_per_engine is None:
+            if agents is None and self.environment.engine_rows is None:
                 stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
             else:
                 stages = (_stage_of(one),)
@@ -189,7 +189,7 @@ class Plan:
         if not issubclass(self.backend, Processes):
             return None
         names = ("workers", "envs_per_worker", "parent_share")
-        together = self.pipeline.envs_per_engine or 1
+        together = self.environment.engine_rows or 1
         asked = map(self.backend_options.get, names)
         shares = [len(share) for share in share_out(self.n, *asked, together=together)]
         own = shares.pop() if self.backend_options.get("parent_share") and len(shares) > 1 else 0
@@ -342,8 +342,10 @@ def plan(spec: PipelineSpec) -> Plan:
 
 def _plan(spec: PipelineSpec) -> Plan:
     """Plan the pipeline itself; its section ``eval`` stays as written."""
-    given = () if spec.envs_per_engine is None else ("num_envs",)
+    rows = spec.envs_per_engine
+    given = () if rows is None else ("num_envs",)
     environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"), given=given)
+    environment = dataclasses.replace(environment, engine_rows=rows)
     n = _how_many(spec, environment)
     words, wrappers = plan_wrappers(_with_seats(spec))
     refuse_wrong_order(wrappers)
@@ -355,7 +357,7 @@ def _plan(spec: PipelineSpec) -> Plan:
         environment = dataclasses.replace(environment, is_game=True)
     if environment.is_game:
         _refuse_around_games(spec, environment, wrappers)
-    elif spec.envs_per_engine is None:
+    elif rows is None:
         for wrapper in wrappers:
             environment = environment.with_kwargs(functools.partial(_needed_by, wrapper))
     else:
@@ -364,9 +366,11 @@ def _plan(spec: PipelineSpec) -> Plan:
     for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
         environment.refuse_undrawable(where)
     inside = [wrapper for wrapper in wrappers if wrapper.runs_in == "worker"]
-    known = spec.envs_per_engine is None and environment.is_shipped and all(map(_is_shipped, inside))
+    known = rows is None and environment.is_shipped and all(map(_is_shipped, inside))
     cost = step_cost([part.env_spec for part in environment.each], len(inside)) if known else None
-    runner, options, backend, reason = plan_backend(spec, n, known=known, cost=cost, games=environment.is_game)
+    runner, options, backend, reason = plan_backend(
+        spec, n, known=known, cost=cost, games=environment.is_game, engine_rows=rows
+    )
     if backend.target not in IN_THIS_PROCESS:
         for part in environment.each:
             refuse_unsendable(part.factories[0], str(part.source))
@@ -380,7 +384,7 @@ def _plan(spec: PipelineSpec) -> Plan:
 
 def _engines(environment: Environment, spec: PipelineSpec, n: int, wrappers: tuple[PlannedWrapper, ...]) -> Environment:
     """Make engines instead of single environments; refuse what cannot be had of them."""
-    where, rows = spec.where("envs_per_engine"), spec.envs_per_engine
+    where, rows = spec.where("envs_per_engine"), environment.engine_rows
     assert rows is not None
     if rows < 1 or n % rows:
         raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
@@ -393,14 +397,13 @@ def _engines(environment: Environment, spec: PipelineSpec, n: int, wrappers: tup
     )
     if spec.batch_size is not None and rows > 1:
         raise PlanError(f"{spec.where('batch_size')}: the rows of an engine arrive together; leave it out.")
-    if spec.backend.options.get("on_failure") == "restart":
-        raise PlanError(f"{where_option(spec, 'on_failure')}: an engine is not recreated; expected raise.")
     return environment.of_engines(rows, where)
 
 
 def _refuse_around_games(spec: PipelineSpec, environment: Environment, wrappers: tuple[PlannedWrapper, ...]) -> None:
-    several = bool(environment.parts)
-    refuse_in_pipeline(spec.where("env"), envs_per_engine=spec.envs_per_engine is not None, several=several)
+    refuse_in_pipeline(
+        spec.where("env"), envs_per_engine=environment.engine_rows is not None, several=bool(environment.parts)
+    )
     refuse_inside(wrappers, why_not_around_games)
 
 
