@@ -301,6 +301,25 @@ def test_the_advantages_of_selfplay_are_those_of_the_definition(selfplay):
         assert found[t, i] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("title", ["tictactoe", "connect_four"])
+def test_mirrored_games_of_selfplay_are_what_the_games_show_if_mirrored_moves_are_played(selfplay, title):
+    game, rng = selfplay.GAMES[title], np.random.default_rng(3)
+    wrappers = selfplay.WRAPPERS
+    env, other = (vecwrap.build(game.env, n=4, wrappers=wrappers, backend="dummy") for _ in range(2))
+    observations, masks = env.reset(seed=1)[0], env.action_masks()
+    seen = other.reset(seed=1)[0], other.action_masks()
+    for _ in range(40):
+        actions = (rng.random(masks.shape) * masks).argmax(1)
+        *there, moves = selfplay.mirrored(observations, masks, actions)
+        np.testing.assert_array_equal(there[0], seen[0])
+        np.testing.assert_array_equal(there[1], seen[1])
+        observations, rewards, *_ = env.step(actions)
+        following, others, *_ = other.step(moves)
+        np.testing.assert_array_equal(rewards, others)
+        masks, seen = env.action_masks(), (following, other.action_masks())
+    assert rewards.shape == (8,)
+
+
 def any_move(observations, *, action_masks):
     """Some legal move that depends on the whole board."""
     weights = np.random.default_rng(5).normal(size=(18, 9))
