@@ -6,6 +6,10 @@ import json
 import numpy as np
 import pytest
 
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("plotly")
+
 import vecwrap
 from tests.tools.watch.test_server import EVIL, ask, first_state, write_run
 from vecwrap.tools.watch import RunFolder, serve, watch
@@ -13,7 +17,6 @@ from vecwrap.tools.watch import folder as folder_source
 from vecwrap.tools.watch.standing import MOST_PLAYERS, results_of_files, standing
 from vecwrap.wrappers.selfplay.results import Results, Row
 
-pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("plotly")
 
