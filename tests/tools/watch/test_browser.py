@@ -190,9 +190,10 @@ def changing(tab, expression):
 
 
 def growing(tab):
-    """Wait until the chart shows more episodes than now."""
+    """Wait until the chart shows later episodes than now."""
     tab.wait_for_selector("#chart .scatterlayer")
-    until(tab, f"document.getElementById('chart').data[0].x.length > {dots(tab)}")
+    latest = "document.getElementById('chart').data[0].x.at(-1)"
+    until(tab, f"{latest} > {tab.evaluate(latest)}")
 
 
 def pixels(number):
