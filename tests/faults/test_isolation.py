@@ -96,7 +96,7 @@ class Huge(Faulty):
 
     def step(self, action):
         result = super().step(action)
-        result[4]["huge"] = np.full(6_000_000 // 8, self.steps, dtype=np.int64)
+        result[4]["huge"] = np.full(30_000_000 // 8, self.steps, dtype=np.int64)
         return result
 
 
