@@ -25,7 +25,7 @@ from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.sources.declares import declared_by
 from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
-from vecwrap.wrappers.recording.sinks import Ended, Episode, Setting, Sink, calls, only_files, open_sink, read_log
+from vecwrap.wrappers.recording.sinks import Ended, Episode, Setting, Sink, only_files, open_sink, read_log
 
 __all__ = ["Episode", "Monitor"]
 
@@ -177,6 +177,7 @@ class Monitor(VecEnvWrapper):
         self._pipeline_hash: str | None = None
         self._files: list[_MonitorFile] = []
         self._sinks: list[Sink] = []
+        self._kept: deque[tuple[Episode, float]] | None = None
         self._opened = False
         self._warned = False
 
@@ -203,9 +204,11 @@ class Monitor(VecEnvWrapper):
         names = [f"{i}.monitor.csv" for i in range(self.num_envs)] if self.per_env else ["monitor.csv"]
         return tuple(self.dir / name for name in names)
 
-    def also_log(self, function: Callable[[Episode], object]) -> None:
-        """Call a function with each game from now on too, in a thread, as a callable of ``log`` is."""
-        self._sinks.append(calls(function))
+    def keep_games(self, at_most: int) -> deque[tuple[Episode, float]]:
+        """Return where each game from now on is kept, with ``time.perf_counter()`` of its end."""
+        if self._kept is None:
+            self._kept = deque(maxlen=at_most)
+        return self._kept
 
     def on_pipeline(self, pipeline: Any) -> None:
         """Remember the pipeline for the file's header; called before the first reset."""
@@ -314,6 +317,8 @@ class Monitor(VecEnvWrapper):
         reported = {at: episode for at, episode in ended.items() if not lost.item(at)}
         if reported:
             self._report(step, reported)
+            if self._kept is not None:
+                self._kept.extend((episode, now) for episode in reported.values())
         for at, episode in ended.items() if self._files else ():
             if self._files:  # until one of them can no longer be written
                 end = _info_of_end(step, self.info_keys, at)

@@ -118,11 +118,11 @@ def test_the_state_says_what_the_environment_says():
 
 
 def test_games_without_a_file_are_curves_too():
-    with vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=["monitor"]) as env:
+    games = []
+    wrappers = [{"monitor": {"log": games.append}}]
+    with vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=wrappers) as env:
         env.watch(0)
         env.reset(seed=1)
-        games = []
-        env.find(vecwrap.wrappers.monitor.Monitor).also_log(games.append)
         until(env, lambda: len(games) >= 30)
         with looking(env) as browser:
             while browser.state()["games"] < 30:

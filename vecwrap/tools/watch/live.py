@@ -30,7 +30,7 @@ from vecwrap.tools.watch.server import LOOPBACK, Page, serve
 from vecwrap.tools.watch.source import time_in_words
 from vecwrap.tools.watch.standing import standing
 from vecwrap.tools.watch.times import StepTimes
-from vecwrap.wrappers.monitor import Episode, Monitor
+from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.opponents import Opponents
 
 FRAMES_EACH = 0.2  # seconds between two frames of a row
@@ -74,11 +74,9 @@ class Live:
         self._opponents = None if opponents is None else weakref.ref(opponents)
         self.folder = None if monitor is None else monitor.dir
         self._file = self.folder if monitor is not None and monitor.paths else None
-        self._began = time.monotonic()
-        self._games: deque[tuple[Episode, float]] = deque(maxlen=MOST_GAMES)
-        if monitor is not None and self._file is None:
-            games, began = self._games, self._began
-            monitor.also_log(lambda episode: games.append((episode, (time.monotonic() - began) / 60)))
+        self._began = time.perf_counter()
+        in_memory = monitor is not None and self._file is None
+        self._games = monitor.keep_games(MOST_GAMES) if monitor is not None and in_memory else deque()
         self._onlooker = _Onlooker(env)
         self._videos = (Path() if self.folder is None else self.folder).absolute() / VIDEOS
         self._fps = float(env.metadata.get("render_fps") or 30)
@@ -98,7 +96,7 @@ class Live:
     def state(self, row: int | None) -> dict[str, Any]:
         """Return figures and rows."""
         self._look()  # again: a step that just ended may have missed it
-        ended, now = self.ended, time.monotonic()
+        ended, now = self.ended, time.perf_counter()
         if ended:
             self.done()
         monitor = None if self._monitor is None else self._monitor()
@@ -289,10 +287,10 @@ class Live:
                 self._standing = standing(opponents.pool.all_results())
             self._latest = self._in_memory() if self._file is None else read_runs([self._file])
         self._version += 1
-        self._next = time.monotonic() + max(1.0, READ_SHARE * (time.monotonic() - now))
+        self._next = time.perf_counter() + max(1.0, READ_SHARE * (time.perf_counter() - now))
 
     def _in_memory(self) -> list[Run]:
-        games = list(self._games)
+        games = [(episode, (ended - self._began) / 60) for episode, ended in list(self._games)]
         scores = np.array([episode.score for episode, _ in games])
         steps = np.array([episode.steps for episode, _ in games], dtype=np.int64)
         envs = np.array([episode.env for episode, _ in games], dtype=np.int64)

@@ -116,13 +116,8 @@ def open_sink(entry: Any, setting: Setting) -> Sink:
         name = type(entry).__qualname__
         target = _Writer(entry) if _is_writer(entry) else _Run(entry, own=False)
     else:
-        return calls(entry)
+        return Sink(f"the callable {getattr(entry, '__qualname__', type(entry).__qualname__)}", _Calls(entry))
     return Sink(name, Curves(target, setting.key, setting.agents))
-
-
-def calls(function: Callable[[Episode], object]) -> Sink:
-    """Open a sink that calls a function with each game."""
-    return Sink(f"the callable {getattr(function, '__qualname__', type(function).__qualname__)}", _Calls(function))
 
 
 # -- a thread for each ------------------------------------------------------------------------------------------------
