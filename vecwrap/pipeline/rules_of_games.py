@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gymnasium import spaces
 
@@ -17,7 +18,10 @@ from vecwrap.pipeline.spots import (
     rule,
     spots,
 )
+from vecwrap.pipeline.values import shown
 from vecwrap.sources.masks import MEMBER
+from vecwrap.wrappers.selfplay.pool import OpponentPool
+from vecwrap.wrappers.selfplay.scripted import RANDOM
 
 # The arguments that are the bounds of a clip, lower first.
 _BOUNDS = ("low", "high"), ("min_reward", "max_reward")
@@ -44,6 +48,29 @@ def clip_hides_results(plan: Plan) -> Iterator[Fault]:
         for bound, of_bounds, results in ((low, 1, "a loss is paid as a draw"), (high, -1, "a win is paid as a draw")):
             if bound is not None and bound * of_bounds >= 0:
                 yield Fault(spot.wrapper, f"rewards are clipped at {bound:g}, so {results}.", "Clip to the sign.")
+
+
+@rule("error")
+def empty_pool(plan: Plan) -> Iterator[Fault]:
+    """A pool without anybody to play against.
+
+    The folder is not there, or has no members yet: a program fills it, by ``OpponentPool(DIR).add(...)``, before it can
+    be used elsewhere. With ``current: 1`` the learner plays against itself, and needs no member. Without ``pool`` the
+    opponent moves at random.
+
+    Wrong: ``pettingzoo:classic/tictactoe-v3 | opponents:runs/nobody``
+    Right: ``pettingzoo:classic/tictactoe-v3 | opponents``
+    """
+    for spot in spots(plan, "opponents"):
+        pool = spot.argument("pool", (RANDOM,))
+        if spot.argument("current", 0.0) < 1 and not _members_of(pool):
+            yield Fault(spot.wrapper, f"the pool {shown(pool)} has no members.", "Add some, or leave pool out.")
+
+
+def _members_of(pool: Any) -> Sequence[str]:
+    if isinstance(pool, str):
+        pool = OpponentPool(pool, imports=False)
+    return pool.members if isinstance(pool, OpponentPool) else tuple(pool)
 
 
 @rule("warning")

@@ -140,9 +140,10 @@ class Opponents(VecEnvWrapper):
         rule_of(sample, "opponents")
         self.pool.bind(others.observation_space, others.action_space, env.core.env_id)
         if not self.pool.members and current < 1:
+            where = "" if self.pool.dir is None else f" in {self.pool.dir}"
             raise PlanError(
-                'pool: expected members to play against, got an empty pool; add one, such as pool.add("random"), '
-                'or give pool=["random"]'
+                f"pool: expected members to play against, got an empty pool{where}; add one, such as "
+                'pool.add("random"), or give pool=["random"]'
             )
         seats = self._seats or [0]
         num_seats = len(seats)

@@ -25,8 +25,15 @@ def found_in(line, name):
     return vecwrap.check(line, strict=RULES[name].strict, **settings)
 
 
-def test_there_are_twenty_one():
-    assert len(RULES) == 21
+def test_there_are_twenty_two():
+    assert len(RULES) == 22
+
+
+@pytest.fixture(autouse=True)
+def an_own_pool(tmp_path, monkeypatch):
+    """A pool for the examples, which does not know yet what game it is of."""
+    monkeypatch.chdir(tmp_path)
+    vecwrap.OpponentPool("runs/pool").add("random")
 
 
 @EVERY
@@ -45,23 +52,16 @@ def test_what_is_right_by_its_documentation_has_no_finding_at_all(name):
     assert found_in(ROWS[name].right, name) == ()
 
 
-def an_own_pool():
-    """A pool for the examples, which does not know yet what game it is of."""
-    shutil.rmtree("runs", ignore_errors=True)
-    vecwrap.OpponentPool("runs/pool").add("random")
-
-
 @EVERY
-def test_an_error_is_what_cannot_be_built_and_a_warning_what_can(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_an_error_is_what_cannot_be_built_and_a_warning_what_can(name):
     rule = ROWS[name]
-    an_own_pool()
     if rule.kind == "error":
         with pytest.raises(vecwrap.PlanError):
             vecwrap.build(rule.wrong, n=2, backend="dummy")
     elif " n=" not in rule.wrong:
         vecwrap.build(rule.wrong, n=2, backend="dummy").close()
-    an_own_pool()
+    shutil.rmtree("runs")
+    vecwrap.OpponentPool("runs/pool").add("random")
     if " n=" not in rule.right:
         vecwrap.build(rule.right, n=2, backend="dummy").close()
 

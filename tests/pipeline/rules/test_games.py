@@ -44,12 +44,34 @@ def test_what_is_said_of_it_is_so():
     [
         ("flatten", True),
         ("framestack:4,padding=first", True),
-        ("framestack:4,keys=[observation]", False),
+        ([{"framestack": {"k": 4, "keys": ["observation"], "padding": "first"}}], False),
+        ([{"framestack": {"k": 4, "keys": ["action_mask"], "padding": "first"}}], True),
         ("scale_obs", True),
-        ("filter_obs:[observation] | flatten", False),
+        ([{"filter_obs": {"keys": ["observation"]}}, "flatten"], False),
         ("extract_obs:observation | flatten", False),
         ("monitor", False),
     ],
 )
 def test_masks_that_are_treated_as_observations(wrappers, found):
-    assert ("mask_among_values" in ids(f"{GAME} | {wrappers}")) is found
+    found_ids = ids(f"{GAME} | {wrappers}") if isinstance(wrappers, str) else ids(GAME, *wrappers)
+    assert "refused" not in found_ids
+    assert ("mask_among_values" in found_ids) is found
+
+
+def test_pools_without_members(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    vecwrap.OpponentPool("full").add("random")
+    (tmp_path / "bare").mkdir()
+
+    def found(**arguments):
+        return "empty_pool" in ids(GAME, {"opponents": arguments})
+
+    assert found(pool="nobody")
+    assert found(pool="bare")
+    assert found(pool=[])
+    assert found(pool=vecwrap.OpponentPool(None))
+    assert not found(pool="full")
+    assert not found(pool=["random"])
+    assert not found(pool=vecwrap.OpponentPool("full"))
+    assert not found(pool="nobody", current=1.0)
+    assert not (tmp_path / "nobody").exists()
