@@ -22,23 +22,23 @@ from vecwrap.tools.measure import SEED, Contender, Throughput, WorkResult, measu
 from vecwrap.tools.processes import pss_mb
 from vecwrap.tools.report import figure, table
 
-GAMES, WIDTH = 64, 128
+GAMES = 64
 MOVES = 7
 
 
-def network() -> Any:
+def network(width: int) -> Any:
     """The opponent: 84 cells, a hidden layer, seven columns."""
     import torch
 
     torch.manual_seed(SEED)
-    return torch.nn.Sequential(torch.nn.Linear(84, WIDTH), torch.nn.Tanh(), torch.nn.Linear(WIDTH, MOVES))
+    return torch.nn.Sequential(torch.nn.Linear(84, width), torch.nn.Tanh(), torch.nn.Linear(width, MOVES))
 
 
 class Frozen:
     """The likeliest legal move of a network."""
 
-    def __init__(self) -> None:
-        self.network = network()
+    def __init__(self, width: int) -> None:
+        self.network = network(width)
 
     def __call__(self, observations: Any, *, action_masks: Any) -> Any:
         """Return moves of m rows."""
@@ -53,12 +53,12 @@ class Frozen:
 class Inside(gymnasium.Env[Any, Any]):
     """Connect four for one player: the other one is a part of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         import torch
         from pettingzoo.classic.connect_four.connect_four import raw_env
 
         torch.set_num_threads(1)
-        self.game, self.opponent = raw_env(), Frozen()
+        self.game, self.opponent = raw_env(), Frozen(width)
         self.observation_space = gymnasium.spaces.Box(0, 1, (6, 7, 2), np.int8)
         self.action_space = gymnasium.spaces.Discrete(MOVES)
 
@@ -87,9 +87,9 @@ class Inside(gymnasium.Env[Any, Any]):
         return self.seen()
 
 
-def parent(backend: str) -> Any:
+def parent(backend: str, width: int) -> Any:
     pool = vecwrap.OpponentPool(None)
-    pool.current = Frozen()
+    pool.current = Frozen(width)
     return vecwrap.build(
         "pettingzoo.classic.connect_four.connect_four:raw_env",  # without PettingZoo's checks, as in the other
         n=GAMES,
@@ -98,8 +98,8 @@ def parent(backend: str) -> Any:
     )
 
 
-def inside(backend: str) -> Any:
-    return vecwrap.build(Inside, n=GAMES, backend=backend)
+def inside(backend: str, width: int) -> Any:
+    return vecwrap.build(partial(Inside, width), n=GAMES, backend=backend)
 
 
 def played(make: Any, memory: dict[str, float], name: str) -> Throughput:
@@ -131,6 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.0, help="of one contender in one round")
+    parser.add_argument("--width", type=int, default=128, help="of the opponent's hidden layer")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     import torch
@@ -138,7 +139,7 @@ def main() -> None:
     torch.set_num_threads(1)
     memory: dict[str, float] = {}
     makes = {
-        f"{make.__name__}, {backend}": partial(make, backend)
+        f"{make.__name__}, {backend}": partial(make, backend, options.width)
         for backend in ("shmem", "dummy")
         for make in (parent, inside)
     }
