@@ -4,7 +4,6 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -67,7 +66,7 @@ def check_pipelines(
     """
     refuse_unknown(ignore, [*REFUSALS, *OF_STREAMS, *RULES])
     for pipeline in pipelines:
-        if names_file(pipeline) and not is_file(Path(pipeline)):
+        if names_file(pipeline) and not is_file(pipeline):
             read(pipeline)  # raises: a mistake in the call, and not in a pipeline
     found = [(pipeline, _findings(pipeline, read, strict, ignore, steps)) for pipeline in pipelines]
     every = [finding for _, findings in found for finding in findings]

@@ -198,7 +198,7 @@ def load(
     """
     given: Any = path  # of any type
     with brief:
-        if isinstance(given, (str, os.PathLike)) and is_folder(Path(given)):
+        if isinstance(given, (str, os.PathLike)) and is_folder(given):
             run = read_run(path)
             return rebuild(run, run.pipeline(mode, overrides), stats)
         return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
