@@ -133,7 +133,7 @@ def _laid_open(spec: PipelineSpec, name: str) -> PipelineSpec:
     """
     wrappers: list[WrapperSpec] = []
     for word in spec.wrappers:
-        parts = plan_wrappers([word])[1]
+        parts = plan_wrappers([word])
         holds = any(part.preset and part.spec.name == name for part in parts)
         wrappers += [part.spec for part in parts] if holds else [word]
     if tuple(wrappers) == spec.wrappers:

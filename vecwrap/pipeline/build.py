@@ -266,8 +266,8 @@ def wrap(
     >>> env.close()
     """
     with brief:
-        _, wrappers = plan_wrappers(read_wrappers(wrappers, Source(steps=("wrappers",))))
-        refuse_around_engine(wrappers)
+        planned = plan_wrappers(read_wrappers(wrappers, Source(steps=("wrappers",))))
+        refuse_around_engine(planned)
     env = vector_env
     if any(kind.__module__.startswith("stable_baselines3.") for kind in type(env).__mro__):
         raise PlanError(
@@ -285,7 +285,7 @@ def wrap(
         )
         raise PlanError(f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; {remedy}")
     with brief:
-        for wrapper in wrappers:
+        for wrapper in planned:
             env = wrapper.around_vector(env)
     wrapped: VecEnv = env
     return wrapped

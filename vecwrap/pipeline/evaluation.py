@@ -98,6 +98,6 @@ def _parts_in_evaluation(word: WrapperSpec) -> tuple[WrapperSpec, ...]:
     """Replace a preset by its wrappers if one of them differs in an evaluation."""
     if not isinstance(registry.wrappers.find(word.target, word.where), Preset):
         return (word,)
-    parts = tuple(wrapper.spec for wrapper in plan_wrappers([word])[1])
+    parts = tuple(wrapper.spec for wrapper in plan_wrappers([word]))
     asked = tuple(_in_evaluation(part, of_training=True) for part in parts)
     return (word,) if asked == parts else asked

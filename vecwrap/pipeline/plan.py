@@ -307,9 +307,9 @@ class PlanAround(Plan):
 
 def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
     """Check wrappers to be put around an engine."""
-    words, wrappers = plan_wrappers(spec.wrappers)
+    wrappers = plan_wrappers(spec.wrappers)
     refuse_around_engine(wrappers)
-    resolved = dataclasses.replace(spec, wrappers=words)
+    resolved = dataclasses.replace(spec, wrappers=tuple(wrapper.spec for wrapper in wrappers))
     return PlanAround(resolved, Environment(spec.env, ()), wrappers, Dummy, {}, "", written=spec, engine=engine)
 
 
@@ -347,7 +347,7 @@ def _plan(spec: PipelineSpec) -> Plan:
     environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"), given=given)
     environment = dataclasses.replace(environment, engine_rows=rows)
     n = _how_many(spec, environment)
-    words, wrappers = plan_wrappers(_with_seats(spec))
+    wrappers = plan_wrappers(_with_seats(spec))
     refuse_wrong_order(wrappers)
     if spec.agents is not None:
         if environment.env_spec is not None:
@@ -376,6 +376,7 @@ def _plan(spec: PipelineSpec) -> Plan:
             refuse_unsendable(part.factories[0], str(part.source))
         for wrapper in inside:
             refuse_unsendable(wrapper.around_sub_env, wrapper.where)
+    words = tuple(wrapper.spec for wrapper in wrappers)
     resolved = dataclasses.replace(
         spec, env=environment.target, n=n, wrappers=words, backend=backend, stats=_stats(spec)
     )

@@ -253,8 +253,7 @@ class PipelineSpec:
         """
         if self.n is None or any(wrapper.not_hashed is None for wrapper in self.wrappers):
             fail_where("hash", "not known before a plan has filled in the defaults; use plan(spec).pipeline.hash")
-        parts = [wrapper for word in self.wrappers for wrapper in word.expanded]
-        wrappers = [[part.target, part.args, _without(part.kwargs, part.not_hashed or ())] for part in parts]
+        wrappers = [[word.target, word.args, _without(word.kwargs, word.not_hashed or ())] for word in self.wrappers]
         each = [_without(one, ("render_mode",)) for one in self.each_env_kwargs]  # as the key of it
         env_kwargs = each if isinstance(self.env_kwargs, tuple) else each[0]
         engines = [] if self.envs_per_engine is None else [self.envs_per_engine]

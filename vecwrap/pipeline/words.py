@@ -71,8 +71,6 @@ class WrapperSpec(_Named):
     source: Source = field(default=_NOWHERE, repr=False)  # where it was written
     # the arguments that do not change the stream (paths); None until a plan has resolved the wrapper
     not_hashed: frozenset[str] | None = field(default=None, repr=False)
-    # for a preset that a plan has resolved, the wrappers that it stands for; None for a wrapper
-    wrappers: tuple[WrapperSpec, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "args", tuple(map(copied, self.args)))
@@ -90,11 +88,6 @@ class WrapperSpec(_Named):
         if callable(wrapper):
             return cls(*_read_wrapper_object(wrapper, source), source=source)
         return fail(source, f"expected a wrapper (a name, a mapping of one key, or a callable), got {shown(wrapper)}")
-
-    @property
-    def expanded(self) -> tuple[WrapperSpec, ...]:
-        """The wrappers that it stands for: itself, or a preset's."""
-        return (self,) if self.wrappers is None else self.wrappers
 
     @property
     def where(self) -> str:

@@ -70,54 +70,29 @@ class PlannedWrapper:
         return wrapped
 
 
-def plan_wrappers(words: Iterable[WrapperSpec]) -> tuple[tuple[WrapperSpec, ...], tuple[PlannedWrapper, ...]]:
-    """Find wrappers and fit their arguments: the words with all arguments by name, and the wrappers of presets, too.
-
-    A preset stays one word, unless one of its wrappers has a path: only the preset knows which of its arguments that
-    came from, and a path must be found where it is.
-    """
-    resolved: list[WrapperSpec] = []
-    planned: list[PlannedWrapper] = []
-    for one, wrappers in for_each(words, lambda word: _plan_word(word, ())):
-        resolved += one.expanded if any(wrapper.has_path for wrapper in wrappers) else (one,)
-        planned += wrappers
-    return tuple(resolved), tuple(planned)
+def plan_wrappers(words: Iterable[WrapperSpec]) -> tuple[PlannedWrapper, ...]:
+    """Find wrappers, those of a preset in its place, and fit their arguments."""
+    return tuple(wrapper for planned in for_each(words, _plan_word) for wrapper in planned)
 
 
-def _plan_word(word: WrapperSpec, within: tuple[Preset, ...]) -> tuple[WrapperSpec, tuple[PlannedWrapper, ...]]:
+def _plan_word(word: WrapperSpec, within: tuple[Preset, ...] = ()) -> list[PlannedWrapper]:
     target = registry.wrappers.find(word.target, word.where)
-    if isinstance(target, Preset):
-        return _plan_preset(word, target, within)
-    wrapper = _plan_wrapper(word, target)
-    return wrapper.spec, (wrapper,)
-
-
-def _plan_preset(
-    word: WrapperSpec, preset: Preset, within: tuple[Preset, ...]
-) -> tuple[WrapperSpec, tuple[PlannedWrapper, ...]]:
-    if preset in within:
+    if not isinstance(target, Preset):
+        return [_plan_wrapper(word, target)]
+    if target in within:
         raise PlanError(f"{word.where}: expected wrappers, got a preset that holds itself.")
-    bound = Signature.of(preset, skip=0).bind(word.args, word.kwargs, word.where, word.where_argument)
+    bound = Signature.of(target, skip=0).bind(word.args, word.kwargs, word.where, word.where_argument)
     with placed(word.where):
-        given: Any = preset(*bound.args, **bound.kwargs)
+        given: Any = target(*bound.args, **bound.kwargs)
         if given is None or isinstance(given, Mapping):
             raise PlanError(
                 f"expected a list of wrappers from the preset's function, got {shown(given)}; let it return [wrapper, "
                 "...]"
             )
         parts = read_wrappers(given, word.source.at(word.name))
-    planned = [_plan_word(part, (*within, preset)) for part in parts]
-    name = registry.wrappers.name_of(preset) or import_path(preset) or preset
-    resolved = dataclasses.replace(
-        word,
-        target=name,
-        args=bound.args,
-        kwargs=Settings(bound.complete),
-        not_hashed=frozenset(),
-        wrappers=tuple(wrapper for part, _ in planned for wrapper in part.expanded),
-    )
-    wrappers = (wrapper for _, part in planned for wrapper in part)
-    return resolved, tuple(dataclasses.replace(wrapper, preset=resolved.name) for wrapper in wrappers)
+    preset = registry.wrappers.name_of(target) or word.name
+    planned = [wrapper for part in parts for wrapper in _plan_word(part, (*within, target))]
+    return [dataclasses.replace(wrapper, preset=preset) for wrapper in planned]
 
 
 def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWrapper:
