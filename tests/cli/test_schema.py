@@ -93,7 +93,7 @@ def test_a_wrapper_may_be_written_in_any_of_its_forms(wrapper):
         "env: A\ntraining: null\nbackend: null\n",
         "env: [A, B, 'm:C']\nenv_kwargs: [{a: 1}, {}, {b: [2]}]\neval: {env: [A], env_kwargs: [{a: 2}]}\n",
         "env: A\neval: {copy: null, training: null, backend: null, stats: null}\n",
-        "env: A\nbackend: shmem\n", "env: A\nbackend: shmem:workers=2,daemon=false\n", "env: A\nbackend: auto\n",
+        "env: A\nbackend: shmem\n", "env: A\nbackend: auto\n",
         "env: A\nbackend: {name: shmem, workers: 2, start_method: fork}\n", "env: A\nbackend: {workers: 2}\n",
         "env: A\nbackend: pkg.mod:Backend\n", "env: A\nbackend: {name: mod:Backend, anything: 3}\n",
         "env: A\neval: {n: 1, seed: 2, stats: s.npz, training: true, wrappers: [video]}\n",

@@ -627,7 +627,7 @@ def test_spaces_come_from_one_worker_that_is_closed_again() -> None:
 
 
 def test_looking_at_the_spaces_takes_no_longer_than_a_start_may() -> None:
-    late = planned("CartPole-v1 n=2 backend=subprocess:start_timeout=1", env=Late)
+    late = planned("CartPole-v1 n=2 backend=subprocess backend.start_timeout=1", env=Late)
     with pytest.raises(BackendError, match="did not answer within start_timeout=1 s"):
         late.with_spaces()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
@@ -91,13 +90,17 @@ def plan_backend(
     signature = signature_of(runner)
     _refuse_unknown_options(spec, [parameter.name for parameter in signature.parameters], where)
     options = dict(signature.bind((), given, where, lambda key, name: where_option(spec, name)).kwargs)
-    with _placed(spec, options, where):
+    try:
         own = runner.Options(**{name: options[name] for name in option_names(runner.Options) if name in options})
         RestartOptions(**{name: options[name] for name in option_names(RestartOptions) if name in options})
         alone = True
         if isinstance(own, ProcessOptions):
             asked = own.isolating(restart=restart, batch_size=spec.batch_size)
             alone = bool(asked or own.workers or own.envs_per_worker)
+    except PlanError as error:  # a value that makes no sense; it begins with the option, but not with its place
+        option, _, message = str(error).partition(": ")
+        place, message = (where_option(spec, option), message) if option in options else (where, str(error))
+        raise PlanError(f"{place}: {message.removesuffix('.')}.") from None
     if (options.get("workers") or 0) > number:
         options["workers"] = number
     name = registry.backends.name_of(runner) or import_path(runner) or runner
@@ -133,17 +136,6 @@ def _refuse_unknown_options(spec: PipelineSpec, names: Sequence[str], where: str
         else:
             remedy = did_you_mean(name, names) or f" It has {', '.join(names)}."
         raise PlanError(f"{place}: {where.rpartition(': ')[2]} has no option {name}.{remedy}")
-
-
-@contextlib.contextmanager
-def _placed(spec: PipelineSpec, options: Mapping[str, Any], where: str) -> Iterator[None]:
-    """Report a value that makes no sense with the place where it was written."""
-    try:
-        yield
-    except PlanError as error:
-        option, _, message = str(error).partition(": ")
-        place, message = (where_option(spec, option), message) if option in options else (where, str(error))
-        raise PlanError(f"{place}: {message.removesuffix('.')}.") from None
 
 
 def where_option(spec: PipelineSpec, option: str) -> str:

@@ -14,17 +14,18 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
 from typing import Any, NoReturn, TypeVar
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env_id, registry
 
 from vecwrap.errors import PlanError, SpecError, did_you_mean, is_installed
-from vecwrap.pipeline.games import find_game, makes_games, of_raw_game
 from vecwrap.pipeline.packages import how_to_install, where_it_is
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
 from vecwrap.pipeline.values import callable_name, copied, names_of, shown
+from vecwrap.sources.description import is_game
 from vecwrap.sources.factories import (
     MakeByCalling,
     MakeEngine,
@@ -38,6 +39,7 @@ from vecwrap.sources.import_paths import imported
 Env = gymnasium.Env[Any, Any]
 Known = TypeVar("Known")
 _ABSENT = object()
+_GAME_FUNCTIONS = "parallel_env", "env"  # of PettingZoo's modules; the first that is there is taken
 
 # Modules that need a package that their distribution does not install by default, and the command that does.
 _NEEDS = {
@@ -241,7 +243,14 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
     """
     module_name, colon, name = target.rpartition(":")
     if not colon:
-        return _lookup(name) or _unknown(target, name, source)
+        if (found := _lookup(name)) is not None:
+            return found
+        _refuse_near_miss(target, name, source)
+        near = where_it_is(name) or did_you_mean(target, registry)
+        remedy = near or (
+            ' An id of a package that is not imported yet is written "module:Id-v0"; so is a callable, "module:attr".'
+        )
+        raise SpecError(f'{source} "{target}": unknown environment.{remedy}')
     if remedy := how_to_install(module_name):
         raise SpecError(f'{source} "{target}": there is no module {module_name}. {remedy.strip()}')
     module: Any = imported(module_name, str(source))
@@ -253,12 +262,11 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
 
 def _lookup(name: str) -> EnvSpec | None:
     """Find a registration; ale-py's ids are found even if nobody has imported it."""
-    if (found := _registered_as(name)) is not None:
-        return found
-    if "ale_py" in sys.modules or not is_installed("ale_py"):
-        return None
-    importlib.import_module("ale_py")
-    return _registered_as(name)
+    found = _registered_as(name)
+    if found is None and "ale_py" not in sys.modules and is_installed("ale_py"):
+        importlib.import_module("ale_py")
+        found = _registered_as(name)
+    return found
 
 
 def _registered_as(name: str) -> EnvSpec | None:
@@ -271,13 +279,6 @@ def _registered_as(name: str) -> EnvSpec | None:
         return None
     latest = find_highest_version(namespace, short) if version is None else None
     return None if latest is None else registry.get(f"{name}-v{latest}")
-
-
-def _unknown(target: str, name: str, source: Source) -> NoReturn:
-    _refuse_near_miss(target, name, source)
-    near = where_it_is(name) or did_you_mean(target, registry)
-    remedy = ' An id of a package that is not imported yet is written "module:Id-v0"; so is a callable, "module:attr".'
-    raise SpecError(f'{source} "{target}": unknown environment.{near or remedy}')
 
 
 def _refuse_near_miss(target: str, name: str, source: Source) -> None:
@@ -334,6 +335,62 @@ def _registered(target: str | EnvSpec, found: EnvSpec, source: Source) -> tuple[
         if module_name == "__main__":  # another process has a different one
             found = dataclasses.replace(found, entry_point=getattr(sys.modules["__main__"], attr))
     return target, found
+
+
+# -- games of several agents ----------------------------------------------------------------------------------------
+
+
+def find_game(name: str, kwargs: Mapping[str, Any], where: str) -> MakeGame:
+    """Find an id in PettingZoo's registry; of games that are there in both forms, the parallel one."""
+    if not is_installed(PETTINGZOO):
+        raise SpecError(
+            f'{where} needs PettingZoo: pip install "vecwrap[games]" (with a game\'s own packages, as in '
+            '"pettingzoo[classic]").'
+        )
+    import pettingzoo
+
+    registries = getattr(pettingzoo, "parallel_registry", None), getattr(pettingzoo, "aec_registry", None)
+    if None in registries:
+        raise SpecError(
+            f"{where}: the installed PettingZoo has no registry, which came with 1.27; give what makes the game, "
+            "pettingzoo.classic.connect_four_v3.env for instance."
+        )
+    from pettingzoo.env_registry.helpers import find_spec
+
+    for kind, games in zip(("parallel", "aec"), registries, strict=True):
+        try:
+            return MakeGame(kind, find_spec(games, name), kwargs)
+        except Exception:  # of several kinds, all of which say that it is not in this registry
+            continue
+    known = sorted({*pettingzoo.parallel_registry, *pettingzoo.aec_registry})
+    near = did_you_mean(name, known).replace('"', f'"{PETTINGZOO}:', 1)
+    raise SpecError(f"{where}: PettingZoo has no such game.{near}")
+
+
+def of_raw_game(make: Any) -> Any:
+    """What PettingZoo's functions, which take any arguments, make the game with: ``raw_env``; else the same."""
+    for _ in range(2):  # parallel_env calls env, which calls raw_env
+        if isinstance(make, FunctionType) and inspect.getfullargspec(make)[:3] == ([], None, "kwargs"):
+            seen = {**make.__globals__, **inspect.getclosurevars(make).nonlocals}
+            make = seen.get("raw_env") or seen.get("env_fn") or make
+    return make
+
+
+def makes_games(make: Any) -> bool:
+    """Whether it can be seen that a callable makes games: by its class, its module, or what it says that it returns."""
+    make = getattr(make, "func", make)  # of a partial
+    if isinstance(make, type):
+        return is_game(make)
+    if str(getattr(make, "__module__", "")).partition(".")[0] == PETTINGZOO:
+        return True
+    returns = getattr(make, "__annotations__", {}).get("return")
+    return isinstance(returns, type) and is_game(returns)
+
+
+def from_module(module: ModuleType) -> str | None:
+    """The path of what makes games in one of PettingZoo's modules, or in one like it; None if there is nothing."""
+    found = [name for name in _GAME_FUNCTIONS if makes_games(getattr(module, name, None))]
+    return f"{module.__name__}:{found[0]}" if found else None
 
 
 # -- callables --------------------------------------------------------------------------------------------------------

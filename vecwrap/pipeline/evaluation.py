@@ -45,7 +45,7 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
     folder.
     """
     section, source = dict(spec.eval), spec.source.at("eval")
-    words = _wrappers(spec.wrappers, section.pop("wrappers", {}), source.at("wrappers"))
+    words = _wrappers(spec.wrappers, section.pop("wrappers", None), source.at("wrappers"))
     wrappers = tuple(part for word in words for part in _parts_in_evaluation(word))
     if section.get("training") is None:
         section["training"] = False
@@ -68,10 +68,10 @@ def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str
 
 def _wrappers(wrappers: Sequence[WrapperSpec], written: Any, source: Source) -> tuple[WrapperSpec, ...]:
     """The section's own list of wrappers if there is one, else the pipeline's with the section's changes."""
-    if not isinstance(written, Mapping):
+    if written is not None and not isinstance(written, Mapping):
         return for_each(written, lambda wrapper: _in_evaluation(wrapper, of_training=False))
     changed = tuple(_in_evaluation(wrapper, of_training=True) for wrapper in wrappers)
-    for step, change in written.items():
+    for step, change in (written or {}).items():
         changed = change_wrappers(changed, {step: change}, source)
         if not isinstance(change, Mapping):  # the whole wrapper was written for the evaluation
             index = find_wrapper(changed, step, source)

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from vecwrap.env.saving import open_regular
 from vecwrap.errors import SpecError
-from vecwrap.pipeline.places import MAX_DEPTH, Place, Source, Steps, fail, fail_where
+from vecwrap.pipeline.places import MAX_DEPTH, Place, Source, Steps, fail
 from vecwrap.pipeline.scalars import read_integer, read_yaml_scalar, write_yaml_scalar
 from vecwrap.pipeline.values import shown
 
@@ -148,7 +148,7 @@ class _Reader:
         self.lines.setdefault(steps, event.line)
         if event.kind == "alias":
             if event.value not in self._anchors:
-                fail_where(
+                fail(
                     f"{self._name}:{event.line}",
                     f"*{event.value} stands for nothing: no &{event.value} is complete before it",
                 )
@@ -159,18 +159,16 @@ class _Reader:
         if event.kind == "scalar":
             value = event.value
         elif len(steps) >= MAX_DEPTH:
-            fail_where(f"{self._name}:{event.line}", f"nested more than {MAX_DEPTH} deep")
+            fail(f"{self._name}:{event.line}", f"nested more than {MAX_DEPTH} deep")
+        elif event.kind == "{":
+            value = self._mapping(steps)
         else:
-            value = self._list(steps) if event.kind == "[" else self._mapping(steps)
+            value = []
+            while (inner := next(self._events)).kind != "]":
+                value.append(self.value(inner, (*steps, len(value))))
         if event.anchor is not None:
             self._anchors[event.anchor] = value, self._count - before
         return value
-
-    def _list(self, steps: Steps) -> list[Any]:
-        found: list[Any] = []
-        while (event := next(self._events)).kind != "]":
-            found.append(self.value(event, (*steps, len(found))))
-        return found
 
     def _mapping(self, steps: Steps) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
@@ -178,10 +176,10 @@ class _Reader:
         while (event := next(self._events)).kind != "}":
             key = self.value(event, (*steps, "")) if event.kind in ("scalar", "alias") else []
             if isinstance(key, (list, dict)):
-                fail_where(f"{self._name}:{event.line}", "expected a plain key, got a list or mapping")
+                fail(f"{self._name}:{event.line}", "expected a plain key, got a list or mapping")
             if key in lines:
                 again = f'the key "{key}" stands here for the second time; the first is in line {lines[key]}'
-                fail_where(f"{self._name}:{event.line}", again)
+                fail(f"{self._name}:{event.line}", again)
             lines[key] = self.lines[(*steps, key)] = event.line
             found[key] = self.value(next(self._events), (*steps, key))
         return found
@@ -189,7 +187,7 @@ class _Reader:
     def _add(self, size: int, event: _Event) -> None:
         self._count += size
         if self._count > MAX_VALUES:
-            fail_where(
+            fail(
                 f"{self._name}:{event.line}",
                 f"the file stands for more than {MAX_VALUES:,} values, aliases counted; is this a pipeline?",
             )
@@ -245,7 +243,7 @@ def _yaml_events(events: Iterator[Any], name: str) -> Iterator[_Event]:
         tag = getattr(event, "tag", None)
         if tag is not None and not (kind == "ScalarEvent" and tag in _TEXT_TAGS):
             remedy = "a pipeline file holds plain values only. Remove it"
-            fail_where(f"{name}:{line}", f"the tag {tag} is not read: {remedy}")
+            fail(f"{name}:{line}", f"the tag {tag} is not read: {remedy}")
         if kind == "ScalarEvent":
             yield _Event("scalar", line, _yaml_scalar(event, f"{name}:{line}"), event.anchor)
         elif kind == "AliasEvent":
@@ -254,7 +252,7 @@ def _yaml_events(events: Iterator[Any], name: str) -> Iterator[_Event]:
             yield _Event(_BRACKETS[kind], line, anchor=getattr(event, "anchor", None))
         elif kind == "DocumentStartEvent":
             if begun:
-                fail_where(f"{name}:{line}", "a second document begins; expected one pipeline a file")
+                fail(f"{name}:{line}", "a second document begins; expected one pipeline a file")
             begun = True
 
 
@@ -263,11 +261,11 @@ def _yaml_scalar(event: Any, where: str) -> Any:
         text: str = event.value
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")  # joins JSON's pairs
     if event.value == "<<":
-        fail_where(where, "YAML 1.2 has no merge keys; a file builds upon another one with extends")
+        fail(where, "YAML 1.2 has no merge keys; a file builds upon another one with extends")
     try:
         return read_yaml_scalar(event.value)
     except ValueError as error:  # a number with too many digits
-        fail_where(where, str(error))
+        fail(where, str(error))
 
 
 def write_yaml(value: Mapping[str, Any], blocks: Sequence[str] = ()) -> str:
@@ -330,4 +328,4 @@ def _json_events(text: str, name: str) -> Iterator[_Event]:
             try:
                 yield _Event("scalar", line, json.loads(token, parse_int=read_integer))
             except ValueError as error:  # a number with too many digits
-                fail_where(f"{name}:{line}", str(error))
+                fail(f"{name}:{line}", str(error))

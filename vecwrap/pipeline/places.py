@@ -79,12 +79,7 @@ class Source:
         return self.prefix() + self.label()
 
 
-def fail(source: Source, message: str) -> NoReturn:
-    """Raise a SpecError that begins with the place."""
-    fail_where(str(source), message)
-
-
-def fail_where(where: str, message: str) -> NoReturn:
-    """Raise a SpecError that begins with ``where`` and ends with a full stop; long messages are cut."""
+def fail(where: Source | str, message: str) -> NoReturn:
+    """Raise a SpecError that begins with the place and ends with a full stop; long messages are cut."""
     message = printable(message if len(message) < 1000 else f"{message[:997]}...")
     raise SpecError(f"{where}: {message}{'' if message.endswith(('?', '.')) else '.'}")

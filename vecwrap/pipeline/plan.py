@@ -24,14 +24,13 @@ from vecwrap.backends.workers.process import Processes
 from vecwrap.env.backend import Backend
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError, SpecError, SubEnvError, cause_of, did_you_mean, with_words
+from vecwrap.errors import Mistakes, PlanError, SpecError, SubEnvError, cause_of, did_you_mean, with_words
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.backends import plan_backend, step_cost
 from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.explain import Explanation, Line, Row, Shares, outer_stages, seats
-from vecwrap.pipeline.games import refuse_in_pipeline, why_not_around_games
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings, is_path, shown
@@ -105,7 +104,7 @@ class Plan:
         """Which agents of a game are rows."""
         chosen = self.pipeline.agents
         if chosen is None or isinstance(chosen, tuple):
-            return Seats(chosen, opponents=_has_opponents(self.pipeline) and chosen is not None)
+            return Seats(chosen, opponents=chosen is not None and "opponents" in self.pipeline.wrapper_names)
         return Seats(pad=chosen["pad"])
 
     def start(self) -> VecEnv:
@@ -207,20 +206,10 @@ class Plan:
         stages = self.stages or (None,) * (len(self.wrappers) + 1)
         each = self.pipeline.env_kwargs
         words = f"env_kwargs of each: {shown(each)}" if isinstance(each, tuple) else seats(self.agents, self.padding)
-        rows = [Row(self.environment.name, inside, words=words, after=stages[0])]
+        rows = [Row(self.environment.name, inside, words, after=stages[0])]
         for wrapper, before, after in zip(self.wrappers, stages, stages[1:], strict=False):
-            row = Row(
-                wrapper.spec.name,
-                inside if wrapper.runs_in == "worker" else "parent",
-                arguments=wrapper.arguments,
-                settings=wrapper.spec.kwargs,
-                preset=wrapper.preset,
-                words=wrapper.words,
-                at_end=wrapper.at_end,
-                before=before,
-                after=after,
-            )
-            rows.append(row)
+            runs_in = inside if wrapper.runs_in == "worker" else "parent"
+            rows.append(Row(wrapper.spec.name, runs_in, wrapper.words, wrapper, before, after))
         return tuple(rows)
 
     @property
@@ -344,11 +333,18 @@ def _plan(spec: PipelineSpec) -> Plan:
     """Plan the pipeline itself; its section ``eval`` stays as written."""
     rows = spec.envs_per_engine
     given = () if rows is None else ("num_envs",)
-    environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"), given=given)
-    environment = dataclasses.replace(environment, engine_rows=rows)
-    n = _how_many(spec, environment)
-    wrappers = plan_wrappers(_with_seats(spec))
-    refuse_wrong_order(wrappers)
+    mistakes = Mistakes()
+    with mistakes:
+        environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"), given=given)
+        environment = dataclasses.replace(environment, engine_rows=rows)
+        n = _how_many(spec, environment)
+    with mistakes:
+        wrappers = plan_wrappers(_with_seats(spec))
+        refuse_wrong_order(wrappers)
+    if mistakes.found:  # those of the backend are reported with them
+        with mistakes:
+            plan_backend(spec, spec.n or 1)
+        mistakes.raise_all()
     if spec.agents is not None:
         if environment.env_spec is not None:
             raise PlanError(
@@ -366,7 +362,7 @@ def _plan(spec: PipelineSpec) -> Plan:
     for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
         environment.refuse_undrawable(where)
     inside = [wrapper for wrapper in wrappers if wrapper.runs_in == "worker"]
-    known = rows is None and environment.is_shipped and all(map(_is_shipped, inside))
+    known = rows is None and environment.is_shipped and all(wrapper.is_shipped for wrapper in inside)
     cost = step_cost([part.env_spec for part in environment.each], len(inside)) if known else None
     runner, options, backend, reason = plan_backend(
         spec, n, known=known, cost=cost, games=environment.is_game, engine_rows=rows
@@ -376,10 +372,11 @@ def _plan(spec: PipelineSpec) -> Plan:
             refuse_unsendable(part.factories[0], str(part.source))
         for wrapper in inside:
             refuse_unsendable(wrapper.around_sub_env, wrapper.where)
-    words = tuple(wrapper.spec for wrapper in wrappers)
-    resolved = dataclasses.replace(
-        spec, env=environment.target, n=n, wrappers=words, backend=backend, stats=_stats(spec)
-    )
+    words, stats = tuple(wrapper.spec for wrapper in wrappers), spec.stats
+    if stats is not None:
+        directory = spec.source.at("stats").directory
+        stats = str(Path(directory or "", Path(stats).expanduser()).absolute())
+    resolved = dataclasses.replace(spec, env=environment.target, n=n, wrappers=words, backend=backend, stats=stats)
     return Plan(resolved, environment, wrappers, runner, options, reason, written=spec)
 
 
@@ -402,15 +399,20 @@ def _engines(environment: Environment, spec: PipelineSpec, n: int, wrappers: tup
 
 
 def _refuse_around_games(spec: PipelineSpec, environment: Environment, wrappers: tuple[PlannedWrapper, ...]) -> None:
-    refuse_in_pipeline(
-        spec.where("env"), envs_per_engine=environment.engine_rows is not None, several=bool(environment.parts)
+    """Refuse what games cannot be combined with."""
+    where = spec.where("env")
+    if environment.engine_rows is not None:
+        raise PlanError(f"{where}: a game is not an engine; leave envs_per_engine out: its agents are rows.")
+    if environment.parts:
+        raise PlanError(f"{where}: expected one kind of game for all, got a list; build a vector of each.")
+    refuse_inside(
+        wrappers,
+        lambda name: (
+            f'"{name}" wraps a gymnasium.Env of one agent, and a game has several: expected a wrapper of the whole '
+            "vector (framestack, normalize, monitor, ...), which treats each agent's row by itself; or put one of "
+            "PettingZoo's or SuperSuit's around the game, in what makes it."
+        ),
     )
-    refuse_inside(wrappers, why_not_around_games)
-
-
-def _has_opponents(spec: PipelineSpec) -> bool:
-    """Whether opponents move some of a game's agents."""
-    return any(wrapper.name == "opponents" for wrapper in spec.wrappers)
 
 
 def _with_seats(spec: PipelineSpec) -> tuple[WrapperSpec, ...]:
@@ -438,17 +440,6 @@ def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
         }
         wrappers.append(dataclasses.replace(wrapper.spec, kwargs={**wrapper.spec.kwargs, **paths}))
     return spec.override(wrappers=wrappers, eval=None)  # eval may name a preset whose wrappers these are
-
-
-def _is_shipped(wrapper: PlannedWrapper) -> bool:
-    """Whether a wrapper's code is ours or Gymnasium's."""
-    return str(getattr(wrapper.target, "__module__", "")).partition(".")[0] in ("vecwrap", "gymnasium")
-
-
-def _stats(spec: PipelineSpec) -> str | None:
-    """The path of the statistics file, as this process finds it."""
-    directory = spec.source.at("stats").directory
-    return None if spec.stats is None else str(Path(directory or "", Path(spec.stats).expanduser()).absolute())
 
 
 def _how_many(spec: PipelineSpec, environment: Environment) -> int:

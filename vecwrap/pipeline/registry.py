@@ -30,6 +30,14 @@ class Entry:
     owner: str = _OURS
     extra: str | None = None  # the extra of vecwrap that installs its dependencies
 
+    @property
+    def shown(self) -> str:
+        """What it stands for, as text."""
+        target = self.target
+        if isinstance(target, str):
+            return target
+        return f"{getattr(target, '__module__', '')}:{getattr(target, '__qualname__', shown(target))}"
+
 
 class NameTable:
     """Names of one kind."""
@@ -53,10 +61,14 @@ class NameTable:
         self._read_entry_points()
         where = where or f'{self._kind} "{name}"'
         if name not in self._entries:
-            raise SpecError(f"{where}: unknown {self._kind}.{did_you_mean(name, self._entries) or self._all_of_them()}")
+            remedy = did_you_mean(name, self._entries) or (
+                f" Known names: {', '.join(sorted(self._entries))}; an import path is written module:attr, or "
+                "module:attr: if the module has no dot."
+            )
+            raise SpecError(f"{where}: unknown {self._kind}.{remedy}")
         claims = self._entries[name]
         if len(claims) > 1:
-            both = " and ".join(f"{claim.owner} ({shown_target(claim)})" for claim in claims)
+            both = " and ".join(f"{claim.owner} ({claim.shown})" for claim in claims)
             raise SpecError(f'{where}: the name "{name}" is claimed by {both}; give an import path, or remove one.')
         return claims[0]
 
@@ -88,25 +100,23 @@ class NameTable:
         if not isinstance(target, str) and not callable(target):
             raise SpecError(f'register "{name}": expected a callable or an import path, got {shown(target)}.')
         self._read_entry_points()
-        entry = Entry(name, target, _module(target))
+        if isinstance(target, str):
+            owner = target.partition(":")[0]
+        else:
+            owner = str(getattr(target, "__module__", "the caller"))
+        entry = Entry(name, target, owner)
         claims = self._entries.get(name, [])
-        if any(shown_target(claim) != shown_target(entry) or claim.owner != entry.owner for claim in claims):
+        if any((claim.shown, claim.owner) != (entry.shown, owner) for claim in claims):
             taken = claims[0]
             raise SpecError(
-                f'register "{name}": the name is taken by {taken.owner} ({shown_target(taken)}); '
-                f"{entry.owner} ({shown_target(entry)}) needs another one."
+                f'register "{name}": the name is taken by {taken.owner} ({taken.shown}); {owner} ({entry.shown}) needs '
+                "another one."
             )
         self._entries[name] = [entry]  # may be the same one again, as when a notebook cell is run twice
 
     def unregister(self, name: str) -> None:
         """Remove a name that ``register`` added."""
         self._entries.pop(name, None)
-
-    def _all_of_them(self) -> str:
-        return (
-            f" Known names: {', '.join(sorted(self._entries))}; an import path is written module:attr, or module:attr: "
-            "if the module has no dot."
-        )
 
     @functools.cache  # noqa: B019 -- a table lives as long as the process
     def _read_entry_points(self) -> None:
@@ -115,17 +125,6 @@ class NameTable:
         for point in entry_points(group=self._group):
             owner = point.dist.name if point.dist is not None else point.value
             self._entries.setdefault(point.name, []).append(Entry(point.name, point.value, owner))
-
-
-def shown_target(entry: Entry) -> str:
-    """Say what an entry stands for."""
-    if isinstance(entry.target, str):
-        return entry.target
-    return f"{getattr(entry.target, '__module__', '')}:{getattr(entry.target, '__qualname__', shown(entry.target))}"
-
-
-def _module(target: str | Callable[..., Any]) -> str:
-    return target.partition(":")[0] if isinstance(target, str) else str(getattr(target, "__module__", "the caller"))
 
 
 wrappers = NameTable(

@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.errors import printable
-from vecwrap.pipeline.places import MAX_DEPTH, Source, fail, fail_where
+from vecwrap.pipeline.places import MAX_DEPTH, Source, fail
 from vecwrap.pipeline.scalars import MAX_BITS, pieces, quoted, read_scalar, write_scalar
 from vecwrap.sources.factories import with_parts
 from vecwrap.sources.import_paths import import_path
@@ -132,7 +132,7 @@ def copied(value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if depth > MAX_DEPTH:
-        fail_where(shown(value), f"nested more than {MAX_DEPTH} deep")
+        fail(shown(value), f"nested more than {MAX_DEPTH} deep")
     if type(value) in (dict, Settings, OrderedDict, defaultdict):
         parts = {copied(key, depth + 1): copied(inner, depth + 1) for key, inner in value.items()}
         return _with_parts(value, parts) if isinstance(value, (OrderedDict, defaultdict)) else parts
@@ -159,7 +159,7 @@ def merged(old: Any, new: Any, depth: int = 0) -> Any:
     if type(new) not in (dict, Settings, OrderedDict):
         return new
     if depth > MAX_DEPTH:
-        fail_where(shown(new), f"nested more than {MAX_DEPTH} deep")
+        fail(shown(new), f"nested more than {MAX_DEPTH} deep")
     below = old if hasattr(type(old), "keys") else type(new)()
     return _with_parts(below, {key: merged(below.get(key), value, depth + 1) for key, value in new.items()})
 
@@ -169,7 +169,7 @@ def _with_parts(old: Mapping[Any, Any], parts: Mapping[Any, Any]) -> Mapping[Any
     if type(old) in (dict, Settings):
         return {**old, **parts}
     if not isinstance(old, dict):
-        fail_where(shown(old), f"a {type(old).__name__} is replaced as a whole; its parts cannot be changed")
+        fail(shown(old), f"a {type(old).__name__} is replaced as a whole; its parts cannot be changed")
     return with_parts(old, parts)
 
 
@@ -234,7 +234,7 @@ def plain(value: Any, where: str) -> Any:
     kind, remedy = "", ""
     if is_mapping(value):
         kind, remedy = f", of the type {type(value).__name__},", ". Files hold plain dicts: dict(...)"
-    return fail_where(where, f"{shown(value)}{kind} is no plain data and cannot be written down{remedy}")
+    return fail(where, f"{shown(value)}{kind} is no plain data and cannot be written down{remedy}")
 
 
 def identity(value: Any) -> Any:

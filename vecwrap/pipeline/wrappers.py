@@ -50,6 +50,11 @@ class PlannedWrapper:
         return any(is_path(self.spec.kwargs.get(name)) for name in declared_by(self.target).path_parameters)
 
     @property
+    def is_shipped(self) -> bool:
+        """Whether its code is ours or Gymnasium's."""
+        return str(getattr(self.target, "__module__", "")).partition(".")[0] in ("vecwrap", "gymnasium")
+
+    @property
     def around_sub_env(self) -> WrapSubEnv:
         """The wrapper as a callable for a worker."""
         return WrapSubEnv(self.target, self.bound.args, dict(self.bound.kwargs), self.where)
@@ -100,10 +105,15 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
     signature, declares = Signature.of(target), declared_by(target)
     paths = declares.path_parameters
     given = signature.bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
-    given = _changed(given, signature, paths, lambda name, path: _beside_its_file(wrapper, name, path))
+
+    def beside_its_file(name: str, path: Any) -> Any:
+        return _beside(wrapper.source.at(wrapper.name, name).directory, path)
+
+    given = _changed(given, signature, paths, beside_its_file)
     # From here on a path is fixed, whatever the working directory: the wrapper writes where the spec says.
-    bound = _changed(given, signature, paths, lambda name, path: _absolute(path))
-    default_paths = {name: _absolute(path) for name, path in given.writable.items() if name in paths and is_path(path)}
+    bound = _changed(given, signature, paths, lambda name, path: _beside(Path.cwd(), path))
+    of_defaults = {name: path for name, path in given.writable.items() if name in paths and is_path(path)}
+    default_paths = {name: _beside(Path.cwd(), path) for name, path in of_defaults.items()}
     complete = {**bound.complete, **default_paths}
     with placed(wrapper.where):
         words = declares.in_words(*given.args, **given.kwargs)
@@ -115,9 +125,14 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
         kwargs=Settings({name: as_data(value) if name in paths else value for name, value in complete.items()}),
         not_hashed=declares.not_hashed | paths,
     )
+
+    def named(name: str, value: Any) -> Any:
+        is_path_of_import = isinstance(value, str) and is_import_path(value)
+        return import_target(value, wrapper.where_argument(name)) if is_path_of_import else value
+
     callables = {parameter.name for parameter in signature.parameters if parameter.takes_callable}
     bound = dataclasses.replace(bound, kwargs=Settings({**bound.kwargs, **default_paths}))
-    bound = _changed(bound, signature, callables, lambda name, value: _imported(value, wrapper.where_argument(name)))
+    bound = _changed(bound, signature, callables, named)
     said = [*map(shown, given.args), *(f"{name}={shown(value)}" for name, value in given.kwargs.items())]
     return PlannedWrapper(spec, target, bound, ", ".join(said), runs_in, wrapper.where, words)
 
@@ -157,31 +172,18 @@ def _changed(bound: Bound, signature: Signature, which: Collection[str], change:
         return change(name, value) if name in which and value is not None else value
 
     names = [parameter.name for parameter in signature.parameters if parameter.by_position]
-    unnamed = [*names, *[""] * len(bound.args)]  # what follows the named ones has no name
-    args = tuple(changed(name, value) for name, value in zip(unnamed, bound.args, strict=False))
-    return dataclasses.replace(
-        bound, args=args, kwargs=Settings({name: changed(name, value) for name, value in bound.kwargs.items()})
-    )
+    names += [""] * len(bound.args)  # what follows the named ones has no name
+    args = tuple(map(changed, names, bound.args))
+    kwargs = Settings({name: changed(name, value) for name, value in bound.kwargs.items()})
+    return dataclasses.replace(bound, args=args, kwargs=kwargs)
 
 
-def _imported(value: Any, where: str) -> Any:
-    """What an import path names; a callable stays."""
-    return import_target(value, where) if isinstance(value, str) and is_import_path(value) else value
-
-
-def _beside_its_file(wrapper: WrapperSpec, name: str, path: Any) -> Any:
-    """Resolve a path written in a file relative to that file."""
-    directory = wrapper.source.at(wrapper.name, name).directory
-    return path if directory is None or not is_path(path) else _like(path, directory / Path(path).expanduser())
-
-
-def _absolute(path: Any) -> Any:
-    return _like(path, Path(path).expanduser().absolute()) if is_path(path) else path
-
-
-def _like(written: Any, path: Path) -> Any:
-    """What was text stays text."""
-    return str(path) if isinstance(written, str) else path
+def _beside(directory: Path | None, path: Any) -> Any:
+    """A path relative to a folder, None: as it is; what was text stays text, and what is no path what it is."""
+    if directory is None or not is_path(path):
+        return path
+    found = directory / Path(path).expanduser()
+    return str(found) if isinstance(path, str) else found
 
 
 def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
