@@ -471,7 +471,7 @@ def test_an_environment_may_be_called_as_a_key_of_a_line() -> None:
     assert PipelineSpec.parse("seed n=2 backend=pkg:Fast").to_dict() == {
         "env": "seed",
         "n": 2,
-        "backend": {"name": "pkg:Fast"},
+        "backend": "pkg:Fast",
     }
 
 

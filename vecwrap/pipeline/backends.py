@@ -14,11 +14,12 @@ from vecwrap.env.runner import Runner
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.changes import KEYS
-from vecwrap.pipeline.environments import of_module
+from vecwrap.pipeline.environments import Environment, of_module
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings, shown
 from vecwrap.pipeline.words import BackendSpec
+from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.sources.import_paths import import_path
 
 # Microseconds of a step on a core of about 3 GHz, by the module of the environment; the first that fits counts. Of
@@ -69,21 +70,22 @@ def choose(
 
 
 def plan_backend(
-    spec: PipelineSpec,
-    n: int,
-    *,
-    known: bool = False,
-    cost: float | None = None,
-    games: bool = False,
-    engine_rows: int | None = None,
+    spec: PipelineSpec, n: int, environment: Environment | None = None, wrappers: Sequence[PlannedWrapper] = ()
 ) -> tuple[type[Runner], Mapping[str, Any], BackendSpec, str]:
     """Choose and check a backend: its runner, its options, its resolved spec, and why (``""`` if it was requested)."""
-    given, number = dict(spec.backend.options), n // (engine_rows or 1)  # of what is distributed
+    inside = [wrapper for wrapper in wrappers if wrapper.runs_in == "worker"]
+    engine_rows, of, known, cost = spec.envs_per_engine, "sub-environment", False, None
+    if environment is not None and environment.is_game:
+        of = "game"
+    elif engine_rows is not None:
+        of = "engine"
+    elif environment is not None and environment.is_shipped and all(wrapper.is_shipped for wrapper in inside):
+        known, cost = True, step_cost([part.env_spec for part in environment.each], len(inside))
+    given, number = dict(spec.backend.options), n // max(1, engine_rows or 1)  # of what is distributed
     target, reason, restart = spec.backend.target, "", given.get("on_failure") == "restart"
     if restart and engine_rows is not None:
         raise PlanError(f"{where_option(spec, 'on_failure')}: an engine is not recreated; expected raise.")
     if target == "auto":
-        of = "game" if games else "sub-environment" if engine_rows is None else "engine"
         target, reason = choose(given, number, cost=cost, restart=restart, in_part=spec.batch_size is not None, of=of)
     where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
     runner = find_runner(target, where)

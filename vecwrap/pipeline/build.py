@@ -153,10 +153,11 @@ def build(
                     fail(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
                 refuse_unknown(key, ["env", *given, "stats"], Source(otherwise=Place("build")))
         mistakes.raise_all()
-        spec = read(env)
+        spec = read(env).override(**changes)
         if isinstance(spec.env, tuple):
             _warn_of_one_variable(spec.env)
-        return build_plan(plan(spec.override(**changes)), stats)
+        checked = plan(spec)
+        return build_plan(checked, stats)
 
 
 def load(

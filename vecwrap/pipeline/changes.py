@@ -54,15 +54,6 @@ class Key:
     write: Callable[[Any], Any] = lambda value: value  # makes plain data from the value
 
 
-def over(key: Key, old: Any, written: Any, source: Source) -> Any:
-    """Return the value of a key after an override: a mapping changes what it names, anything else replaces it."""
-    if isinstance(written, Whole):
-        return key.read(written.value, source)
-    if isinstance(written, Mapping) and key.change is not None:
-        return key.change(old, written, source)
-    return key.read(written, source)
-
-
 def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
     """Refuse an unknown key, with a similar one, or the place for an environment's arguments."""
     if key in known:
@@ -218,33 +209,33 @@ def _change_eval(old: Any, changes: Any, source: Source) -> Settings:
     section, mistakes = dict(old or {}), Mistakes()
     for key, value in changes.items():
         with mistakes:
-            refuse_unknown(key, list(EVAL_KEYS), source)
-            section[key] = over(EVAL_KEYS[key], section.get(key), value, source.at(key))
+            refuse_unknown(key, [name for name in KEYS if name != "eval"], source)
+            section[key] = _for_evaluation(key, section.get(key), value, source.at(key))
     mistakes.raise_all()
     return Settings(section)
 
 
-def _waiting(key: Key, whole: str = "") -> Key:
-    """The same key in the section, where a mapping waits to be written over the pipeline's value.
-
-    With the name ``whole`` in it, a mapping is a value of its own.
-    """
-
-    def change(old: Any, changes: Mapping[Any, Any], source: Source) -> Any:
-        if whole in changes or not (old is None or isinstance(old, Mapping)):
-            return over(key, old, changes, source)
-        return Settings(merged(old, dict(changes)))
-
-    def read(value: Any, source: Source) -> Any:
-        return change(None, value, source) if isinstance(value, Mapping) else key.read(value, source)
-
-    def write(value: Any) -> Any:
-        return plain(value, "eval") if value is None or isinstance(value, Mapping) else key.write(value)
-
-    return Key(read, change, write)
+def _for_evaluation(key: str, old: Any, written: Any, source: Source) -> Any:
+    """The value of a key in the section, where a mapping waits to be written over the pipeline's own value."""
+    if isinstance(written, Whole):
+        old, written = None, written.value
+    known = KEYS[key]
+    is_value = not isinstance(written, Mapping) or key == "agents" or (key == "backend" and "name" in written)
+    if is_value or known.change is None:
+        return known.read(written, source)
+    waits = old is None or isinstance(old, Mapping)
+    return Settings(merged(old, dict(written))) if waits else known.change(old, written, source)
 
 
-_PLAIN_KEYS = {
+def _write_eval(section: Mapping[str, Any]) -> dict[str, Any]:
+    written = {}
+    for key, value in section.items():
+        waits = value is None or isinstance(value, Mapping)
+        written[key] = plain(value, "eval") if waits else KEYS[key].write(value)
+    return written
+
+
+KEYS: dict[str, Key] = {
     "env": Key(_read_env, write=_write_env),
     "n": Key(_of(int, "int")),
     "seed": Key(_of(int, "int")),
@@ -257,9 +248,6 @@ _PLAIN_KEYS = {
     "debug": Key(_of(bool, "true or false")),
     "training": Key(_of(bool, "true or false")),
     "stats": Key(_of(str, "a path")),
-}
-KEYS: dict[str, Key] = {
-    **_PLAIN_KEYS,
     "backend": Key(BackendSpec.parse, _change_backend, BackendSpec.to_data),
     "env_kwargs": Key(_read_env_kwargs, _change_env_kwargs, lambda value: plain(value, "env_kwargs")),
     "agents": Key(
@@ -268,22 +256,11 @@ KEYS: dict[str, Key] = {
         lambda value: list(value) if isinstance(value, tuple) else plain(value, "agents"),
     ),
     "wrappers": Key(
-        _or_none(read_wrappers),
+        _or_none(read_wrappers),  # an empty list means no wrappers at all, null means not given
         lambda old, changes, source: change_wrappers(old or (), changes, source),
         lambda wrappers: [wrapper.to_data() for wrapper in wrappers],
     ),
-    "eval": Key(
-        _or_none(lambda value, source: _change_eval(None, value, source)),
-        _change_eval,
-        lambda section: {key: EVAL_KEYS[key].write(section[key]) for key in section},
-    ),
-}
-EVAL_KEYS: dict[str, Key] = {
-    **_PLAIN_KEYS,
-    "backend": _waiting(KEYS["backend"], whole="name"),
-    "env_kwargs": KEYS["env_kwargs"],
-    "agents": KEYS["agents"],
-    "wrappers": _waiting(KEYS["wrappers"]),  # an empty list means no wrappers at all, null means not given
+    "eval": Key(_or_none(lambda value, source: _change_eval(None, value, source)), _change_eval, _write_eval),
 }
 _OTHER_WORDS = {
     **dict.fromkeys(
@@ -392,6 +369,11 @@ class Draft:
         self.settings = dict(settings or {})
         self.places = dict(places or {})
 
+    @classmethod
+    def of(cls, spec: Any) -> Draft:
+        """The settings of a ``PipelineSpec``, to be changed."""
+        return cls({name: getattr(spec, name) for name in KEYS}, spec.source.places)
+
     def write_over(self, data: Mapping[Any, Any], source: Source) -> None:
         """Apply the contents of a file over the settings so far.
 
@@ -412,14 +394,13 @@ class Draft:
         first, *steps = key.split(".")
         place = place or Place()
         source = Source({(first, *steps): place}, (), place)
-        refuse_unknown(first, list(KEYS), source)
-        if steps and KEYS[first].change is None:
+        if steps and first in KEYS and KEYS[first].change is None:
             inside = ", ".join(name for name, known in KEYS.items() if known.change is not None)
             fail(source.at(first, *steps), f"{first} has no settings of its own; {inside} have")
         written: Any = Whole(value)
         for step in reversed(steps):
             written = {step: written}
-        self._take(first, written, source.at(first))
+        self.write_over({first: written}, source)
 
     def _take(self, key: str, written: Any, source: Source) -> None:
         known = KEYS[key]

@@ -12,7 +12,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any, NoReturn, TypeVar
@@ -25,6 +25,8 @@ from vecwrap.pipeline.packages import how_to_install, where_it_is
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
 from vecwrap.pipeline.values import callable_name, copied, names_of, shown
+from vecwrap.pipeline.wrappers import PlannedWrapper, placed, refuse_inside
+from vecwrap.sources.declares import declared_by
 from vecwrap.sources.description import is_game
 from vecwrap.sources.factories import (
     MakeByCalling,
@@ -123,8 +125,47 @@ class Environment:
             if needed and not is_installed(needed[0]):
                 raise SpecError(f"{where}: {part.name} needs {needed[0]} to draw: {needed[1]}")
 
-    def of_engines(self, num_envs: int, where: str) -> Environment:
-        """Return what makes engines of so many rows instead; ``where`` that was asked for."""
+    def with_wrappers(self, wrappers: Sequence[PlannedWrapper], n: int) -> Environment:
+        """Return what makes it as its wrappers need it, or engines or games; refuse wrappers of what is not made."""
+        if self.is_game or self.engine_rows is not None:
+            return self._game(wrappers) if self.is_game else self._engines(wrappers, n)
+        if self.parts:
+            return _of_parts(self.target, [part.with_wrappers(wrappers, n) for part in self.parts])
+        environment = self
+        for wrapper in wrappers:
+            (make,) = environment.factories
+            if isinstance(make, MakeEnvironment):
+                kwargs = {**make.kwargs, **_needed_by(wrapper, environment)}
+                environment = dataclasses.replace(environment, factories=(dataclasses.replace(make, kwargs=kwargs),))
+        return environment
+
+    def _game(self, wrappers: Sequence[PlannedWrapper]) -> Environment:
+        if self.engine_rows is not None:
+            raise PlanError(f"{self.source}: a game is not an engine; leave envs_per_engine out: its agents are rows.")
+        if self.parts:
+            raise PlanError(f"{self.source}: expected one kind of game for all, got a list; build a vector of each.")
+        refuse_inside(
+            wrappers,
+            lambda name: (
+                f'"{name}" wraps a gymnasium.Env of one agent, and a game has several: expected a wrapper of the whole '
+                "vector (framestack, normalize, monitor, ...), which treats each agent's row by itself; or put one of "
+                "PettingZoo's or SuperSuit's around the game, in what makes it."
+            ),
+        )
+        return self
+
+    def _engines(self, wrappers: Sequence[PlannedWrapper], n: int) -> Environment:
+        rows, where = self.engine_rows, dataclasses.replace(self.source, steps=("envs_per_engine",))
+        assert rows is not None
+        if rows < 1 or n % rows:
+            raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
+        refuse_inside(
+            wrappers,
+            lambda name: (
+                f"it wraps single environments, and an engine steps {rows} at once. Expected a wrapper of the "
+                "whole vector; or leave envs_per_engine out: then each sub-environment is wrapped alone."
+            ),
+        )
         if self.parts:
             raise PlanError(f"{where}: expected one environment for all, got a list of them.")
         (make,) = self.factories
@@ -134,21 +175,28 @@ class Environment:
                     f"{where}: {self.name} is registered without a vector class of its own (vector_entry_point); leave "
                     "it out, or give a callable that makes a gymnasium.vector.VectorEnv."
                 )
-            return dataclasses.replace(self, factories=(MakeEngine(make.env_spec, make.kwargs, num_envs),))
+            return dataclasses.replace(self, factories=(MakeEngine(make.env_spec, make.kwargs, rows),))
         called, keywords = (make.func, make.keywords) if isinstance(make, MakeByCalling) else (make, {})
         if any(parameter.name == "num_envs" for parameter in Signature.of(called, skip=0).parameters):
-            return dataclasses.replace(self, factories=(MakeByCalling(called, {"num_envs": num_envs, **keywords}),))
+            return dataclasses.replace(self, factories=(MakeByCalling(called, {"num_envs": rows, **keywords}),))
         return self
 
-    def with_kwargs(self, needed: Callable[[Environment], Mapping[str, Any]]) -> Environment:
-        """Return the same with the arguments that each registered one needs additionally."""
-        if self.parts:
-            return _of_parts(self.target, [part.with_kwargs(needed) for part in self.parts])
-        (make,) = self.factories
-        if not isinstance(make, MakeEnvironment):
-            return self
-        kwargs = {**make.kwargs, **needed(self)}
-        return dataclasses.replace(self, factories=(dataclasses.replace(make, kwargs=kwargs),))
+
+def _needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str, Any]:
+    """What a wrapper needs an id to be made with, as ``atari`` needs every frame."""
+    registered = environment.effective_spec()
+    assert registered is not None
+    with placed(wrapper.where):
+        needed = declared_by(wrapper.target).environment_kwargs(registered, *wrapper.bound.args, **wrapper.bound.kwargs)
+    for key, value in needed.items():
+        if environment.kwargs.get(key, value) != value:
+            given, name = shown(environment.kwargs[key]), wrapper.spec.name
+            takes_it = any(parameter.name == key for parameter in Signature.of(wrapper.target).parameters)
+            raise PlanError(
+                f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} needs it, got {given}. "
+                + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
+            )
+    return needed
 
 
 def find_environment(
@@ -156,14 +204,13 @@ def find_environment(
     env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     render_mode: str | None = None,
     source: Source | None = None,
-    *,
-    given: Sequence[str] = (),
+    engine_rows: int | None = None,
 ) -> Environment:
-    """Find what to build; callables get the arguments in ``given`` later."""
+    """Find what to build: single environments, games, or engines that step so many rows at once."""
     source = source or Source(steps=("env",))
     kwargs_source = dataclasses.replace(source, steps=("env_kwargs",))
     if not isinstance(target, tuple) and (env_kwargs is None or isinstance(env_kwargs, Mapping)):
-        return _find_one(target, env_kwargs or {}, render_mode, source, kwargs_source, given)
+        return _find_one(target, env_kwargs or {}, render_mode, source, kwargs_source, engine_rows)
     lengths = [len(each) for each in (target, env_kwargs) if isinstance(each, (tuple, list))]
     if lengths[0] != lengths[-1]:
         raise PlanError(
@@ -175,9 +222,9 @@ def find_environment(
         kwargs, kwargs_at = env_kwargs or {}, kwargs_source
         if not isinstance(kwargs, Mapping):
             kwargs, kwargs_at = kwargs[i], kwargs_source.at(i)
-        parts.append(_find_one(one, kwargs, render_mode, at, kwargs_at, given))
+        parts.append(_find_one(one, kwargs, render_mode, at, kwargs_at, engine_rows))
     resolved = tuple(part.target for part in parts) if isinstance(target, tuple) else parts[0].target
-    return _of_parts(resolved, parts)
+    return dataclasses.replace(_of_parts(resolved, parts), source=source, engine_rows=engine_rows)
 
 
 def _of_parts(target: Any, parts: Sequence[Environment]) -> Environment:
@@ -191,7 +238,7 @@ def _find_one(
     render_mode: str | None,
     source: Source,
     kwargs_source: Source,
-    given: Sequence[str],
+    engine_rows: int | None,
 ) -> Environment:
     kwargs = {key: copied(value) for key, value in env_kwargs.items()}
     if render_mode is not None:
@@ -202,6 +249,7 @@ def _find_one(
     rendering = RenderMode(kwargs.get("render_mode"), str(mode), render_mode == "human")
     known: dict[str, Any] = {
         "render_mode": rendering, "kwargs": env_kwargs, "source": source, "kwargs_source": kwargs_source,
+        "engine_rows": engine_rows,
     }  # fmt: skip
     if isinstance(target, str) and target.startswith(f"{PETTINGZOO}:"):
         make = find_game(target.partition(":")[2], kwargs, f'{source} "{target}"')
@@ -210,8 +258,10 @@ def _find_one(
     if isinstance(found, EnvSpec):
         name, found = _registered(target, found, source)
         return Environment(name, (MakeEnvironment(found, kwargs, rendering),), found, **known)
-    rendering.refuse_undeclared(found, callable_name(found))
-    made = _with_kwargs(found, kwargs, source, kwargs_source, given)
+    name = callable_name(found)
+    rendering.refuse_undeclared(found, name)
+    given_later = () if engine_rows is None else ("num_envs",)
+    made = _with_kwargs(found, name, kwargs, source, kwargs_source, given_later)
     return Environment(target, (made,), is_game=makes_games(found), **known)
 
 
@@ -246,7 +296,7 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
         if (found := _lookup(name)) is not None:
             return found
         _refuse_near_miss(target, name, source)
-        near = where_it_is(name) or did_you_mean(target, registry)
+        near = where_it_is(name) or _near(target, registry)
         remedy = near or (
             ' An id of a package that is not imported yet is written "module:Id-v0"; so is a callable, "module:attr".'
         )
@@ -305,12 +355,16 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
             f'{source} "{target}": expected a callable that makes an environment, or an id, got {shown(held)}, which '
             f"{module_name} holds under this name."
         )
-    near = did_you_mean(name, [*registry, *(each for each, made in vars(module).items() if callable(made))])
-    near = near.replace('"', f'"{module_name}:', 1)  # names are compared without the module, which all share
+    known = [*registry, *(each for each, made in vars(module).items() if callable(made))]
     raise SpecError(
         f'{source} "{target}": unknown environment: {module_name} holds no {name}, and no id is registered as '
-        f"{name}.{near}"
+        f"{name}.{_near(name, known, module_name)}"
     )
+
+
+def _near(name: str, known: Iterable[str], module: str = "") -> str:
+    """A similar name, which is compared without the module that all share."""
+    return did_you_mean(name, known).replace('"', f'"{module}:' if module else '"', 1)
 
 
 def _registered(target: str | EnvSpec, found: EnvSpec, source: Source) -> tuple[str | EnvSpec, EnvSpec]:
@@ -363,8 +417,7 @@ def find_game(name: str, kwargs: Mapping[str, Any], where: str) -> MakeGame:
         except Exception:  # of several kinds, all of which say that it is not in this registry
             continue
     known = sorted({*pettingzoo.parallel_registry, *pettingzoo.aec_registry})
-    near = did_you_mean(name, known).replace('"', f'"{PETTINGZOO}:', 1)
-    raise SpecError(f"{where}: PettingZoo has no such game.{near}")
+    raise SpecError(f"{where}: PettingZoo has no such game.{_near(name, known, PETTINGZOO)}")
 
 
 def of_raw_game(make: Any) -> Any:
@@ -398,16 +451,16 @@ def from_module(module: ModuleType) -> str | None:
 
 def _with_kwargs(
     make: Callable[..., Any],
+    called: str,
     kwargs: Mapping[str, Any],
     source: Source,
     kwargs_source: Source,
-    given: Sequence[str],
+    given_later: Sequence[str],
 ) -> Callable[..., Any]:
-    """Bind arguments to a callable, if it takes them; those in ``given`` it gets later."""
+    """Bind arguments to a callable, if it takes them."""
     signature = Signature.of(make, skip=0)
     names = [parameter.name for parameter in signature.parameters]
-    needed = [p.name for p in signature.parameters if p.default is REQUIRED and p.name not in {*kwargs, *given}]
-    called = callable_name(make)
+    needed = [p.name for p in signature.parameters if p.default is REQUIRED and p.name not in {*kwargs, *given_later}]
     if needed:
         raise PlanError(
             f"{source}: {called} needs the argument {needed[0]}; expected a callable that makes an environment without "
@@ -418,7 +471,7 @@ def _with_kwargs(
             if name not in names:
                 what = "render_mode" if name == "render_mode" else kwargs_source.at(name).label()
                 raise PlanError(
-                    f"{source}: {called} does not take {name}, so {what} has nowhere to go.{did_you_mean(name, names)}"
+                    f"{source}: {called} does not take {name}, so {what} has nowhere to go.{_near(name, names)}"
                 )
     return MakeByCalling(make, dict(kwargs)) if kwargs else make
 

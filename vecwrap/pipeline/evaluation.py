@@ -7,10 +7,10 @@ from typing import Any
 
 from vecwrap.errors import SpecError, did_you_mean, for_each
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.changes import KEYS, change_wrappers, find_wrapper, with_argument
+from vecwrap.pipeline.changes import KEYS, Draft, change_wrappers, find_wrapper, with_argument
 from vecwrap.pipeline.places import Place, Source
 from vecwrap.pipeline.signatures import Signature
-from vecwrap.pipeline.spec import PipelineSpec, from_draft, overridden, to_draft
+from vecwrap.pipeline.spec import PipelineSpec, from_draft, overridden
 from vecwrap.pipeline.values import Settings, canonical, shown
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import plan_wrappers
@@ -49,7 +49,7 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
     wrappers = tuple(part for word in words for part in _parts_in_evaluation(word))
     if section.get("training") is None:
         section["training"] = False
-    draft = to_draft(spec)
+    draft = Draft.of(spec)
     draft.write_over(section, source)
     draft.settings |= {"wrappers": wrappers, "eval": Settings()}
     return from_draft(draft)

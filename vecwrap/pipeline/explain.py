@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError
+from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import as_data, is_scalar, shown
+from vecwrap.pipeline.values import plain, shown
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.sources.description import (
     bytes_of,
@@ -154,7 +154,11 @@ class Explanation:
         room = WIDTH - sum(2 + width for width in widths)
         beside = [name if len(text) > room else text for name, text in zip(names, whole, strict=True)]
         widths.insert(0, max(map(len, beside)))
-        lines: list[Line] = [[("head", part)] for part in _wrapped(self._head())]
+        spec = self.pipeline
+        rows = [f"{len(self.agents)} agents each, {self.num_rows} rows"] if self.agents else []
+        seed = [] if spec.seed is None else [f"seed={spec.seed}"]
+        head = ", ".join([spec.env_name, f"n={spec.n}", *rows, *seed, spec.autoreset, f"pipeline {spec.hash}"])
+        lines: list[Line] = [[("head", part)] for part in _wrapped(head)]
         lines.append([("title", _in_columns(["", *titles], widths))])
         for depth, (row, name, first, cells) in enumerate(zip(self.rows, names, beside, table, strict=True)):
             lines.append([("name", name), ("plain", _in_columns([first, *cells], widths)[len(name) :])])
@@ -169,12 +173,6 @@ class Explanation:
 
     def __str__(self) -> str:
         return "\n".join("".join(text for _, text in line) for line in self.lines())
-
-    def _head(self) -> str:
-        spec = self.pipeline
-        seed = [] if spec.seed is None else [f"seed={spec.seed}"]
-        rows = [f"{len(self.agents)} agents each, {self.num_rows} rows"] if self.agents else []
-        return ", ".join([spec.env_name, f"n={spec.n}", *rows, *seed, spec.autoreset, f"pipeline {spec.hash}"])
 
     def _cells(self, row: Row) -> tuple[str, str, str]:
         if row.after is None:
@@ -294,9 +292,7 @@ def _stage_data(stage: Stage | None) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    value = as_data(value)
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    return value if is_scalar(value) else shown(value)
+    try:
+        return plain(value, "")
+    except SpecError:  # it lives in this process only
+        return shown(value)

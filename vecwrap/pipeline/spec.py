@@ -282,16 +282,11 @@ def from_draft(draft: Draft) -> PipelineSpec:
     return PipelineSpec(**draft.settings, source=Source(draft.places))
 
 
-def to_draft(spec: PipelineSpec) -> Draft:
-    """Return an equivalent draft, to be changed."""
-    return Draft({name: getattr(spec, name) for name in KEYS}, spec.source.places)
-
-
 def overridden(
     spec: PipelineSpec, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None
 ) -> PipelineSpec:
     """As ``override``, with the places where the changes were written (a file and a line, or ``--set``) in errors."""
-    draft, known, mistakes = to_draft(spec), [*KEYS, *BACKEND_OPTIONS], Mistakes()
+    draft, known, mistakes = Draft.of(spec), [*KEYS, *BACKEND_OPTIONS], Mistakes()
     for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
         place = (places or {}).get(key, Place())
         first = key.partition(".")[0]
@@ -419,7 +414,7 @@ def refuse_imports(spec: PipelineSpec) -> None:
     Arguments count because wrappers import some of them (``trigger`` of ``video``), and wrappers of other packages may
     do anything with theirs. Names alone lead only to what is installed and registered.
     """
-    _refuse(to_draft(spec))
+    _refuse(Draft.of(spec))
 
 
 def _refuse(draft: Draft) -> None:

@@ -290,23 +290,18 @@ class BackendSpec(_Named):
             return backend
         if backend is None:
             return cls()
-        if isinstance(backend, Mapping):
-            options = {key: value for key, value in backend.items() if key != "name"}
-            for key in options:
-                if not isinstance(key, str):
-                    fail(source, f"expected a name for each option, got {shown(key)}")
-            name = backend.get("name", "auto")
-            if callable(name):
-                return cls(import_path(name) or name, options)
-            return cls(checked_name(name, "backend", source.at("name")), options)
-        if isinstance(backend, str):
-            if re.search(r"=|:\d", backend):
-                remedy = "Options are written backend.workers=2 in a line, {name: shmem, workers: 2} in a file"
-                fail(source, f"expected the name of a backend, got {shown(backend)}. {remedy}")
-            return cls(checked_name(backend, "backend", source))
-        if callable(backend):
-            return cls(import_path(backend) or backend)
-        return fail(source, f"expected the name of a backend, got {shown(backend)}")
+        written = backend if isinstance(backend, Mapping) else {"name": backend}
+        options = {key: value for key, value in written.items() if key != "name"}
+        for key in options:
+            if not isinstance(key, str):
+                fail(source, f"expected a name for each option, got {shown(key)}")
+        name = written.get("name", "auto")
+        if callable(name):
+            return cls(import_path(name) or name, options)
+        if isinstance(name, str) and re.search(r"=|:\d", name):
+            remedy = "Options are written backend.workers=2 in a line, {name: shmem, workers: 2} in a file"
+            fail(source, f"expected the name of a backend, got {shown(name)}. {remedy}")
+        return cls(checked_name(name, "backend", source.at("name") if written is backend else source), options)
 
     def to_data(self) -> Any:
         """Return plain data that ``parse`` reads back, in the shortest form."""
