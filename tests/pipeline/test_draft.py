@@ -157,7 +157,7 @@ def test_errors_say_where_a_setting_was_written() -> None:
     assert changed.wrappers[0].where == 'p.yaml:4: wrappers[0] "framestack"'
     assert changed.wrappers[0].where_argument("k") == '--set: wrappers[0] "framestack", argument k'
     assert changed.wrappers[1].where == 'p.yaml:5: wrappers[1] "monitor"'
-    with pytest.raises(PlanError, match=r"^--set: n: expected at least 1 sub-environment, got 0\.$"):
+    with pytest.raises(PlanError, match=r"^--set: n: expected at least 1 sub-environment, got 0\.\n--set: wrappers"):
         plan(changed)
     with pytest.raises(SpecError, match=r'^--set: wrappers\[0\] "framestack", argument k: expected int, got "x"\.$'):
         plan(changed.override(n=1))
@@ -200,9 +200,8 @@ def test_a_line_says_nested_settings_with_dots_too() -> None:
             "CartPole-v1 wrappers.flatten.x=9 | flatten",
             "wrappers.flatten.x: wrappers and their arguments stand after bars",
         ),
-        ("CartPole-v1 n.x=3", "n.x: only backend, env_kwargs, agents, eval have settings of their own"),
-        ("CartPole-v1 backend=shmem backend.name=dummy", "backend.name: is given twice"),
-        ("CartPole-v1 env_kwargs.a=1 env_kwargs.a.b=2", "env_kwargs.a.b: is given twice: a stands there as 1 too"),
+        ("CartPole-v1 n.x=3", "n.x: n has no settings of its own; backend, env_kwargs, agents, wrappers, eval have"),
+        ("CartPole-v1 backend=shmem backend.name=dummy", "backend: is given twice"),
     ):
         with pytest.raises(SpecError) as error:
             PipelineSpec.parse(wrong)

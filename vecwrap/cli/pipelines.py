@@ -153,7 +153,7 @@ def _folder_of(spec: PipelineSpec, name: str) -> Path | None:
         return None
     wrapper = spec.wrappers[found]
     folder = wrapper.kwargs.get("dir", wrapper.args[0] if wrapper.args else None)
-    directory = wrapper.source.at(wrapper.name, "dir").directory
+    directory = wrapper.source.at(wrapper.name, "dir").place.directory
     return None if folder is None else Path(directory or "", folder)
 
 

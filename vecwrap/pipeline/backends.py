@@ -143,4 +143,4 @@ def _refuse_unknown_options(spec: PipelineSpec, names: Sequence[str], where: str
 def where_option(spec: PipelineSpec, option: str) -> str:
     """``"pong.yaml:4: backend.workers"``; if not in a file, the name in ``build``: ``"workers"``."""
     source = spec.source.at("backend", option)
-    return str(source) if source.prefix() else option
+    return str(source) if source.place.file else option

@@ -62,7 +62,7 @@ def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
     hint = other_word(name).removesuffix(".") or did_you_mean(name.lower(), known)
     if not hint and name.isidentifier() and name not in KEYS:
         hint = " What the environment takes goes into env_kwargs"
-    fail(source.at(key).prefix() + source.at(name).label(), f"unknown key.{hint}")
+    fail(f"{source.at(key).place}{source.at(name).label()}", f"unknown key.{hint}")
 
 
 def other_word(name: str) -> str:
@@ -136,7 +136,7 @@ def _read_autoreset(value: Any, source: Source) -> str:
     try:
         return Autoreset.parse(value).value
     except PlanError as error:
-        raise SpecError(f"{source.prefix()}{printable(str(error))}") from None
+        raise SpecError(f"{source.place}{printable(str(error))}") from None
 
 
 def _or_none(read: Callable[[Any, Source], Any]) -> Callable[[Any, Source], Any]:

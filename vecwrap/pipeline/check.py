@@ -225,7 +225,7 @@ def finding_at(name: str, severity: Severity, fault: Fault, planned: Plan) -> Fi
 def _written(wrapper: WrapperSpec | PlannedWrapper) -> str:
     """``'wrappers[1] "framestack"'``: a wrapper's place within its file."""
     source = wrapper.source if isinstance(wrapper, WrapperSpec) else wrapper.spec.source
-    return wrapper.where.removeprefix(source.prefix())
+    return wrapper.where.removeprefix(str(source.place))
 
 
 def _refusal(

@@ -100,7 +100,7 @@ class Environment:
     @property
     def name(self) -> str:
         """Its name in a plan."""
-        return names_of(self.target if isinstance(self.target, tuple) else (self.target,))
+        return names_of(self.target)
 
     def effective_spec(self) -> EnvSpec | None:
         """The registration with the pipeline's ``env_kwargs`` merged into its own, for wrappers that look at them."""
@@ -334,7 +334,7 @@ def _registered_as(name: str) -> EnvSpec | None:
 def _refuse_near_miss(target: str, name: str, source: Source) -> None:
     """Refuse an id that would be known with another package installed, or is known in another version."""
     if _ATARI.fullmatch(name) and not is_installed("ale_py"):
-        raise SpecError(f'{source.prefix()}{target} needs ale-py: pip install "vecwrap[atari]"')
+        raise SpecError(f'{source.place}{target} needs ale-py: pip install "vecwrap[atari]"')
     stem = name.rpartition("-v")[0]
     same = [known for known in registry if stem and (known.rpartition("-v")[0] == stem or known.endswith(f"/{name}"))]
     if same:
@@ -384,7 +384,7 @@ def _registered(target: str | EnvSpec, found: EnvSpec, source: Source) -> tuple[
     if isinstance(entry_point, str):
         needed = of_module(_NEEDS, entry_point)
         if needed and not is_installed(needed[0]):
-            raise SpecError(f"{source.prefix()}{name} needs {needed[0].replace('_', '-')}: {needed[1]}")
+            raise SpecError(f"{source.place}{name} needs {needed[0].replace('_', '-')}: {needed[1]}")
         module_name, _, attr = entry_point.partition(":")
         if module_name == "__main__":  # another process has a different one
             found = dataclasses.replace(found, entry_point=getattr(sys.modules["__main__"], attr))

@@ -88,7 +88,7 @@ def lineage(data: Any, source: Source) -> list[tuple[Mapping[Any, Any], Source]]
         at = source.at(_EXTENDS)
         if not isinstance(base, str) or not base:
             fail(at, f"expected the path of a pipeline file, got {shown(base)}")
-        path = (at.directory or Path()) / base
+        path = (at.place.directory or Path()) / base
         names.append(str(path))
         if is_folder(path):
             fail(at, f'expected the path of a pipeline file, got the folder "{path}"; name the file in it')

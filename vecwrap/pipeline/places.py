@@ -59,15 +59,6 @@ class Source:
         """The name of the file that the whole was read from, or ``""``."""
         return self.places.get((), self.otherwise).file
 
-    @property
-    def directory(self) -> Path | None:
-        """What the paths of this part are relative to."""
-        return self.place.directory
-
-    def prefix(self) -> str:
-        """``"pong.yaml:7: "``, or ``""`` for what is not in a file."""
-        return str(self.place)
-
     def label(self) -> str:
         """``"wrappers[1]"``, ``"backend.workers"``."""
         label = ""
@@ -76,7 +67,7 @@ class Source:
         return printable(label) or "pipeline"
 
     def __str__(self) -> str:
-        return self.prefix() + self.label()
+        return f"{self.place}{self.label()}"
 
 
 def fail(where: Source | str, message: str) -> NoReturn:

@@ -106,7 +106,9 @@ class Plan:
     def start(self) -> VecEnv:
         """Start the backend, with the wrappers of the sub-environments but without those of the vector."""
         if self.environment.is_game and self.agents is None:
-            return self.with_agents().start()
+            with self._look() as one:
+                agents, padding = one.get_attr("agents")[0], one.get_attr("padding")[0]
+            return dataclasses.replace(self, agents=agents, padding=padding).start()
         options = dict(self.backend_options)
         if self.agents is not None and options.get("envs_per_worker") is not None:
             options["envs_per_worker"] *= len(self.agents)  # a backend counts rows
@@ -120,11 +122,6 @@ class Plan:
         environment = dataclasses.replace(self.environment, is_game=True).with_wrappers(self.wrappers, self.n)
         reason = plan_backend(self.written, self.n, environment)[-1]
         return dataclasses.replace(self, environment=environment, reason=reason)
-
-    def with_agents(self) -> Plan:
-        """Look at one game for who takes part in it."""
-        with self._look() as one:
-            return dataclasses.replace(self, agents=one.get_attr("agents")[0], padding=one.get_attr("padding")[0])
 
     def _look(self) -> VecEnv:
         """Make one environment, engine or game to look at, or one of each kind, where the backend would make it."""
@@ -356,7 +353,7 @@ def _plan(spec: PipelineSpec) -> Plan:
                 refuse_unsendable(wrapper.around_sub_env, wrapper.where)
     stats = spec.stats
     if stats is not None:
-        directory = spec.source.at("stats").directory
+        directory = spec.source.at("stats").place.directory
         stats = str(Path(directory or "", Path(stats).expanduser()).absolute())
     resolved = dataclasses.replace(
         spec,

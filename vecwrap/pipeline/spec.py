@@ -104,7 +104,8 @@ class PipelineSpec:
         if not isinstance(line, str):
             raise SpecError(f"pipeline: expected a text, a pipeline in one line, got {shown(line)}.")
         with brief:
-            return cls.from_dict(read_line(line))
+            data, settings = read_line(line)
+            return overridden(_read(data, Source()), settings)
 
     @classmethod
     def from_dict(cls, data: Any, source: Source | None = None) -> PipelineSpec:
@@ -191,7 +192,7 @@ class PipelineSpec:
     @property
     def env_name(self) -> str:
         """The environment's name."""
-        return names_of(self.env if isinstance(self.env, tuple) else (self.env,))
+        return names_of(self.env)
 
     @property
     def wrapper_names(self) -> tuple[str, ...]:
@@ -310,19 +311,21 @@ def _default(f: dataclasses.Field[Any]) -> Any:
 
 def _depth(key: str) -> int:
     """How deep a key is in a pipeline; a backend's name replaces its options, so it counts as the whole backend."""
-    whole = key.removesuffix(".name")
-    return (whole if whole in BACKENDS else key).count(".") + (key in BACKEND_OPTIONS)
+    return _whole(key).count(".") + (key in BACKEND_OPTIONS)
+
+
+def _whole(key: str) -> str:
+    return key.removesuffix(".name") if key in _BACKEND_NAMES else key
 
 
 # -- a pipeline in one line -------------------------------------------------------------------------------------------
 
 
-BACKENDS = ("backend", "eval.backend")  # in a line, the value of each of these is the backend's name
-_BACKEND_NAMES = tuple(f"{backend}.name" for backend in BACKENDS)
+_BACKEND_NAMES = ("backend.name", "eval.backend.name")  # in a line, these are written without ``.name``
 
 
-def read_line(line: str) -> dict[str, Any]:
-    """Return the keys of a pipeline that is written in one line; wrappers stay as written."""
+def read_line(line: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the keys of a pipeline in one line that are read first, its wrappers as written; and its settings."""
     source = Source()
     head, *wrappers = split(line, "|", source)
     words = [word for word in split(head, " \t\r\n", source) if word]
@@ -336,20 +339,24 @@ def read_line(line: str) -> dict[str, Any]:
             f'expected an environment id at the start of the line, got "{words[0]}". In a shell, quote the whole line',
         )
     data: dict[str, Any] = {"env": str(scalar(words[0], source)) if words[0][0] in "\"'" else words[0]}
+    settings: dict[str, Any] = {}
     for word in words[1:]:
         key, equals, text = word.partition("=")
+        key = _whole(key)
         if not equals:
             remedy = f'. Did you mean "n={word}"?' if word.isdecimal() else ""
             fail(source, f'expected key=value or a bar before a wrapper, got "{word}"{remedy}')
         if key.partition(".")[0] == "wrappers":
             fail(key, 'wrappers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
-        _set(data, key, scalar(text, source))
+        if key in settings:
+            fail(key, "is given twice")
+        (data if key == "extends" else settings)[key] = scalar(text, source)
     for number, wrapper in enumerate(wrappers):
         if not wrapper.strip():
             fail(f"wrappers[{number}]", "nothing stands behind the bar; leave it out or name a wrapper")
     if wrappers:
         data["wrappers"] = [wrapper.strip() for wrapper in wrappers]
-    return data
+    return data, settings
 
 
 def write_line(data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway: bool = False) -> str:
@@ -358,7 +365,7 @@ def write_line(data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway
     if isinstance(env, str):
         words = [quoted(env) if re.search(r"[\s\"'=|]", env) else env]
     elif shown_anyway:
-        words = [f"[{names_of(env)}]" if isinstance(env, tuple) else names_of((env,))]
+        words = [f"[{names_of(env)}]" if isinstance(env, tuple) else names_of(env)]
     else:
         fail("env", f"{shown(env)} cannot be written in a line; write the pipeline as YAML")
     for steps, value in _leaves({name: value for name, value in data.items() if name not in ("env", "wrappers")}):
@@ -367,23 +374,8 @@ def write_line(data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway
             if not isinstance(name, str) or re.search(r"[\s=|\"'.]", name):
                 fail(key, f"the name {shown(name)} cannot be written in a line; write the pipeline as YAML")
         text = shown(value) if shown_anyway and not is_scalar(value) else in_a_line(value, key)
-        words.append(f"{key.removesuffix('.name') if key in _BACKEND_NAMES else key}={text}")
+        words.append(f"{_whole(key)}={text}")
     return " | ".join([" ".join(words), *wrappers])
-
-
-def _set(data: dict[str, Any], key: str, value: Any) -> None:
-    """Put ``backend.workers=2`` and the like into nested dicts."""
-    *steps, last = (f"{key}.name" if key in BACKENDS else key).split(".")
-    if steps and KEYS.get(steps[0], KEYS["n"]).change is None:
-        inside = ", ".join(name for name, known in KEYS.items() if known.change is not None and name != "wrappers")
-        fail(key, f"only {inside} have settings of their own")
-    for step in steps:
-        data = data.setdefault(step, {})
-        if not isinstance(data, dict):
-            fail(key, f"is given twice: {step} stands there as {shown(data)} too")
-    if last in data:
-        fail(key, "is given twice")
-    data[last] = value
 
 
 def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -10,7 +10,7 @@ import operator
 import os
 import re
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import FunctionType, MappingProxyType
@@ -102,9 +102,9 @@ def callable_name(target: Any) -> str:
     return name.rpartition(">.")[2].strip("<>")
 
 
-def names_of(environments: Sequence[Any]) -> str:
-    """Name the first few of what makes environments, each with the plain values that tell it from others."""
-    names = list(dict.fromkeys(map(_name_of, environments)))
+def names_of(env: Any) -> str:
+    """Name what makes environments, or the first few of a tuple, with the plain values that tell them apart."""
+    names = list(dict.fromkeys(map(_name_of, env if isinstance(env, tuple) else (env,))))
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 

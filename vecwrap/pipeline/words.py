@@ -97,7 +97,7 @@ class WrapperSpec(_Named):
     def where_argument(self, key: str | int, name: str | None = None) -> str:
         """``'pong.yaml:8: wrappers[1] "framestack", argument k'``."""
         steps = (key,) if isinstance(key, str) or not self.kwargs else (POSITIONAL, key)
-        place = self.source.at(self.name, *steps).prefix()
+        place = self.source.at(self.name, *steps).place
         which = name or (key if isinstance(key, str) else f"number {key + 1}")
         return f'{place}{self.source.label()} "{self.name}", argument {which}'
 

@@ -107,7 +107,7 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
     given = signature.bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
 
     def beside_its_file(name: str, path: Any) -> Any:
-        return _beside(wrapper.source.at(wrapper.name, name).directory, path)
+        return _beside(wrapper.source.at(wrapper.name, name).place.directory, path)
 
     given = _changed(given, signature, paths, beside_its_file)
     # From here on a path is fixed, whatever the working directory: the wrapper writes where the spec says.
