@@ -40,31 +40,19 @@ def step_cost(specs: Sequence[EnvSpec | None], num_wrappers: int) -> float | Non
     return max(known) if len(known) == len(costs) else None
 
 
-def choose(
-    options: Mapping[str, Any],
-    n: int,
-    *,
-    cost: float | None,
-    restart: bool = False,
-    in_part: bool = False,
-    of: str = "sub-environment",
-) -> tuple[str, str]:
-    """Return the name of a backend for n of something, and why.
-
-    ``restart``: those that fail are recreated. ``in_part``: ``recv`` takes some rows while others are being stepped.
-    """
+def choose(spec: PipelineSpec, n: int, cost: float | None, of: str = "sub-environment") -> tuple[str, str]:
+    """Return the name of a backend for n of something, each of whose steps costs so much, and why."""
+    options = spec.backend.options
     asked = [name for name in option_names(ProcessOptions) if options.get(name) is not None]
     if asked:
         return "shmem", f"{' and '.join(asked)} ask{'s' * (len(asked) == 1)} for worker processes"
-    if restart:
-        return (
-            "shmem",
-            "on_failure=restart asks for worker processes, so that a crash takes no more than its own with it",
-        )
+    if options.get("on_failure") == "restart":
+        why = "on_failure=restart asks for worker processes, so that a crash takes no more than its own with it"
+        return "shmem", why
     if n == 1:
         return "dummy", f"one {of} is quickest in this process"
     saved = None if cost is None else n * cost * (1 - 1 / min(n, usable_cores()))
-    if saved is not None and saved <= HAND_OVER and not in_part:
+    if saved is not None and saved <= HAND_OVER and spec.batch_size is None:
         return "dummy", f"{n} steps of so cheap an environment are quicker in this process than handed to others"
     return "shmem", f"{n} {of}s share the cores; vecwrap tune measures whether another way is quicker"
 
@@ -86,7 +74,7 @@ def plan_backend(
     if restart and engine_rows is not None:
         raise PlanError(f"{where_option(spec, 'on_failure')}: an engine is not recreated; expected raise.")
     if target == "auto":
-        target, reason = choose(given, number, cost=cost, restart=restart, in_part=spec.batch_size is not None, of=of)
+        target, reason = choose(spec, number, cost, of)
     where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
     runner = find_runner(target, where)
     signature = signature_of(runner)

@@ -100,13 +100,9 @@ def _read_one_env(env: Any, source: Source) -> str | EnvSpec | Callable[..., Any
     return fail(source, f"{got}. {remedy}" if remedy else got)
 
 
-def _write_env(env: EnvTarget) -> str | list[str]:
+def _write_env(env: EnvTarget, where: str = "env") -> Any:
     if isinstance(env, tuple):
-        return [_write_one_env(one, f"env[{index}]") for index, one in enumerate(env)]
-    return _write_one_env(env, "env")
-
-
-def _write_one_env(env: str | EnvSpec | Callable[..., Any], where: str) -> str:
+        return [_write_env(one, f"env[{index}]") for index, one in enumerate(env)]
     if isinstance(env, str):
         return env
     if isinstance(env, EnvSpec):
@@ -237,16 +233,10 @@ def _write_eval(section: Mapping[str, Any]) -> dict[str, Any]:
 
 KEYS: dict[str, Key] = {
     "env": Key(_read_env, write=_write_env),
-    "n": Key(_of(int, "int")),
-    "seed": Key(_of(int, "int")),
-    "start_index": Key(_of(int, "int")),
+    **dict.fromkeys(("n", "seed", "start_index", "batch_size", "envs_per_engine"), Key(_of(int, "int"))),
+    **dict.fromkeys(("copy", "debug", "training"), Key(_of(bool, "true or false"))),
     "autoreset": Key(_or_none(_read_autoreset)),
-    "copy": Key(_of(bool, "true or false")),
-    "batch_size": Key(_of(int, "int")),
-    "envs_per_engine": Key(_of(int, "int")),
     "render_mode": Key(_of(str, "text")),
-    "debug": Key(_of(bool, "true or false")),
-    "training": Key(_of(bool, "true or false")),
     "stats": Key(_of(str, "a path")),
     "backend": Key(BackendSpec.parse, _change_backend, BackendSpec.to_data),
     "env_kwargs": Key(_read_env_kwargs, _change_env_kwargs, lambda value: plain(value, "env_kwargs")),

@@ -118,6 +118,24 @@ class Environment:
         """The names of the arguments that it takes, as far as they are known; imports it."""
         return [parameter.name for parameter in Signature.of(self.creator(), skip=0).parameters]
 
+    def refuse_arguments(self, make: Callable[..., Any], called: str, kwargs: Mapping[str, Any]) -> None:
+        """Refuse arguments that a callable does not take, and a callable that needs others."""
+        signature = Signature.of(make, skip=0)
+        names = [parameter.name for parameter in signature.parameters]
+        given = [*kwargs] if self.engine_rows is None else [*kwargs, "num_envs"]
+        needed = [p.name for p in signature.parameters if p.default is REQUIRED and p.name not in given]
+        if needed:
+            raise PlanError(
+                f"{self.source}: {called} needs the argument {needed[0]}; expected a callable that makes an "
+                "environment without arguments. Give it in env_kwargs, or bind it: "
+                f"functools.partial({called}, {needed[0]}=...)."
+            )
+        for name in () if signature.any_name else kwargs:
+            if name not in names:
+                what = "render_mode" if name == "render_mode" else self.kwargs_source.at(name).label()
+                remedy = _near(name, names)
+                raise PlanError(f"{self.source}: {called} does not take {name}, so {what} has nowhere to go.{remedy}")
+
     def refuse_undrawable(self, where: str) -> None:
         """Refuse to draw if the package that a registered environment draws with is missing."""
         for part in self.each:
@@ -146,11 +164,9 @@ class Environment:
             raise PlanError(f"{self.source}: expected one kind of game for all, got a list; build a vector of each.")
         refuse_inside(
             wrappers,
-            lambda name: (
-                f'"{name}" wraps a gymnasium.Env of one agent, and a game has several: expected a wrapper of the whole '
-                "vector (framestack, normalize, monitor, ...), which treats each agent's row by itself; or put one of "
-                "PettingZoo's or SuperSuit's around the game, in what makes it."
-            ),
+            '"{name}" wraps a gymnasium.Env of one agent, and a game has several: expected a wrapper of the whole '
+            "vector (framestack, normalize, monitor, ...), which treats each agent's row by itself; or put one of "
+            "PettingZoo's or SuperSuit's around the game, in what makes it.",
         )
         return self
 
@@ -161,10 +177,8 @@ class Environment:
             raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
         refuse_inside(
             wrappers,
-            lambda name: (
-                f"it wraps single environments, and an engine steps {rows} at once. Expected a wrapper of the "
-                "whole vector; or leave envs_per_engine out: then each sub-environment is wrapped alone."
-            ),
+            f"it wraps single environments, and an engine steps {rows} at once. Expected a wrapper of the whole "
+            "vector; or leave envs_per_engine out: then each sub-environment is wrapped alone.",
         )
         if self.parts:
             raise PlanError(f"{where}: expected one environment for all, got a list of them.")
@@ -260,9 +274,10 @@ def _find_one(
         return Environment(name, (MakeEnvironment(found, kwargs, rendering),), found, **known)
     name = callable_name(found)
     rendering.refuse_undeclared(found, name)
-    given_later = () if engine_rows is None else ("num_envs",)
-    made = _with_kwargs(found, name, kwargs, source, kwargs_source, given_later)
-    return Environment(target, (made,), is_game=makes_games(found), **known)
+    made = MakeByCalling(found, kwargs) if kwargs else found
+    environment = Environment(target, (made,), is_game=makes_games(found), **known)
+    environment.refuse_arguments(found, name, kwargs)
+    return environment
 
 
 def engine_of(entry_point: Any) -> str | None:
@@ -444,36 +459,6 @@ def from_module(module: ModuleType) -> str | None:
     """The path of what makes games in one of PettingZoo's modules, or in one like it; None if there is nothing."""
     found = [name for name in _GAME_FUNCTIONS if makes_games(getattr(module, name, None))]
     return f"{module.__name__}:{found[0]}" if found else None
-
-
-# -- callables --------------------------------------------------------------------------------------------------------
-
-
-def _with_kwargs(
-    make: Callable[..., Any],
-    called: str,
-    kwargs: Mapping[str, Any],
-    source: Source,
-    kwargs_source: Source,
-    given_later: Sequence[str],
-) -> Callable[..., Any]:
-    """Bind arguments to a callable, if it takes them."""
-    signature = Signature.of(make, skip=0)
-    names = [parameter.name for parameter in signature.parameters]
-    needed = [p.name for p in signature.parameters if p.default is REQUIRED and p.name not in {*kwargs, *given_later}]
-    if needed:
-        raise PlanError(
-            f"{source}: {called} needs the argument {needed[0]}; expected a callable that makes an environment without "
-            f"arguments. Give it in env_kwargs, or bind it: functools.partial({called}, {needed[0]}=...)."
-        )
-    if not signature.any_name:
-        for name in kwargs:
-            if name not in names:
-                what = "render_mode" if name == "render_mode" else kwargs_source.at(name).label()
-                raise PlanError(
-                    f"{source}: {called} does not take {name}, so {what} has nowhere to go.{_near(name, names)}"
-                )
-    return MakeByCalling(make, dict(kwargs)) if kwargs else make
 
 
 # -- what cannot be sent to a worker ----------------------------------------------------------------------------------

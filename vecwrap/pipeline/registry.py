@@ -1,6 +1,6 @@
 """The name tables: which wrapper or backend a name stands for. A target is imported on first use.
 
-Adding a wrapper to this package takes one line here. Other packages use the entry point groups ``vecwrap.wrappers``
+Adding a wrapper to this package takes its name here. Other packages use the entry point groups ``vecwrap.wrappers``
 and ``vecwrap.backends``, or ``register_wrapper``.
 """
 
@@ -127,43 +127,21 @@ class NameTable:
             self._entries.setdefault(point.name, []).append(Entry(point.name, point.value, owner))
 
 
+# Wrappers whose name is that of their module and, with capitals, of their class: ``vecwrap.wrappers.clip_action``.
+_NAMED_ALIKE = (
+    "atari", "check_nan", "clip_action", "clip_reward", "dtype", "episodic_life", "extract_obs", "filter_obs",
+    "fire_reset", "flatten", "frame_skip", "grayscale", "monitor", "noop_reset", "normalize", "normalize_obs",
+    "normalize_reward", "opponents", "record_trajectories", "rescale_action", "resize", "scale_obs", "scale_reward",
+    "seed_each_episode", "sticky_actions", "terminal_obs", "tile", "time_aware", "transpose", "video",
+)  # fmt: skip
 wrappers = NameTable(
     "wrapper",
     "vecwrap.wrappers",
     {
-        "atari": "vecwrap.wrappers.atari:Atari",
-        "check_nan": "vecwrap.wrappers.check_nan:CheckNan",
-        "clip_action": "vecwrap.wrappers.clip_action:ClipAction",
-        "clip_reward": "vecwrap.wrappers.clip_reward:ClipReward",
-        "dtype": "vecwrap.wrappers.dtype:Dtype",
-        "episodic_life": "vecwrap.wrappers.episodic_life:EpisodicLife",
-        "extract_obs": "vecwrap.wrappers.extract_obs:ExtractObs",
-        "filter_obs": "vecwrap.wrappers.filter_obs:FilterObs",
-        "fire_reset": "vecwrap.wrappers.fire_reset:FireReset",
-        "flatten": "vecwrap.wrappers.flatten:Flatten",
-        "frame_skip": "vecwrap.wrappers.frame_skip:FrameSkip",
+        **{name: f"vecwrap.wrappers.{name}:{name.title().replace('_', '')}" for name in _NAMED_ALIKE},
         "framestack": "vecwrap.wrappers.framestack:FrameStack",
-        "grayscale": "vecwrap.wrappers.grayscale:Grayscale",
-        "monitor": "vecwrap.wrappers.monitor:Monitor",
         "mujoco": "vecwrap.wrappers.presets:mujoco",
-        "noop_reset": "vecwrap.wrappers.noop_reset:NoopReset",
-        "normalize": "vecwrap.wrappers.normalize:Normalize",
-        "normalize_obs": "vecwrap.wrappers.normalize_obs:NormalizeObs",
-        "normalize_reward": "vecwrap.wrappers.normalize_reward:NormalizeReward",
-        "opponents": "vecwrap.wrappers.opponents:Opponents",
-        "record_trajectories": "vecwrap.wrappers.record_trajectories:RecordTrajectories",
-        "rescale_action": "vecwrap.wrappers.rescale_action:RescaleAction",
-        "resize": "vecwrap.wrappers.resize:Resize",
-        "scale_obs": "vecwrap.wrappers.scale_obs:ScaleObs",
-        "scale_reward": "vecwrap.wrappers.scale_reward:ScaleReward",
-        "seed_each_episode": "vecwrap.wrappers.seed_each_episode:SeedEachEpisode",
-        "sticky_actions": "vecwrap.wrappers.sticky_actions:StickyActions",
-        "terminal_obs": "vecwrap.wrappers.terminal_obs:TerminalObs",
-        "tile": "vecwrap.wrappers.tile:Tile",
-        "time_aware": "vecwrap.wrappers.time_aware:TimeAware",
         "time_limit": "gymnasium.wrappers.common:TimeLimit",
-        "transpose": "vecwrap.wrappers.transpose:Transpose",
-        "video": "vecwrap.wrappers.video:Video",
     },
     extras={"atari": "atari"},
 )

@@ -211,21 +211,19 @@ def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
     return "parent" if takes_vector else "worker"
 
 
-def refuse_inside(wrappers: Iterable[PlannedWrapper], why: Callable[[str], str]) -> None:
-    """Refuse wrappers of single environments; ``why`` says why and what to do, for a wrapper's name."""
+def refuse_inside(wrappers: Iterable[PlannedWrapper], why: str) -> None:
+    """Refuse wrappers of single environments; ``why`` says why and what to do, with the wrapper's ``{name}``."""
     for wrapper in wrappers:
         if wrapper.runs_in == "worker":
-            raise PlanError(f"{wrapper.where}: {why(wrapper.spec.name)}")
+            raise PlanError(f"{wrapper.where}: {why.format(name=wrapper.spec.name)}")
 
 
 def refuse_around_engine(wrappers: Iterable[PlannedWrapper]) -> None:
     """Refuse wrappers that belong inside sub-environments that exist already."""
     refuse_inside(
         wrappers,
-        lambda name: (
-            "it wraps each sub-environment, and those are made already: expected a wrapper of the whole "
-            f'vector. Build from the environment\'s id instead: vecwrap.build(id, wrappers=["{name}", ...]).'
-        ),
+        "it wraps each sub-environment, and those are made already: expected a wrapper of the whole vector. Build from "
+        'the environment\'s id instead: vecwrap.build(id, wrappers=["{name}", ...]).',
     )
 
 
