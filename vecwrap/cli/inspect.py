@@ -40,9 +40,9 @@ def explain_pipeline(spec: PipelineSpec, console: Console, *, as_json: bool = Fa
     """Print the plan of a pipeline, with the actual spaces of its environment."""
     planned = plan(spec).with_spaces()
     if as_json:
-        print_json(planned.to_dict(), console)
+        print_json(planned.explanation.to_dict(), console)
         return
-    for line in planned.lines():
+    for line in planned.explanation.lines():
         text = Text.assemble(*((part, _STYLES[role]) for role, part in line))
         console.print(text, no_wrap=True, overflow="ignore", crop=False)
 

@@ -29,7 +29,7 @@ from vecwrap.pipeline.backends import plan_backend
 from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
-from vecwrap.pipeline.explain import Explanation, Line, Row, Shares, outer_stages, seats
+from vecwrap.pipeline.explain import Explanation, Row, Shares, outer_stages, seats
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import is_path, shown
 from vecwrap.pipeline.words import WrapperSpec
@@ -205,16 +205,9 @@ class Plan:
         return tuple(rows)
 
     @property
-    def _explanation(self) -> Explanation:
+    def explanation(self) -> Explanation:
+        """What is shown of it, as text and as data."""
         return Explanation(self.pipeline, self.rows, self.shares, self.reason, self.agents or ())
-
-    def lines(self) -> list[Line]:
-        """Return the lines that ``print`` shows, each in parts that say what they are."""
-        return self._explanation.lines()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything that is shown as plain data, for JSON."""
-        return self._explanation.to_dict()
 
     def of_made(self, made: Sequence[VecEnv]) -> Plan:
         """Return the plan with the spaces of what was made from it.
@@ -229,7 +222,7 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        return str(self._explanation)
+        return str(self.explanation)
 
     def _repr_html_(self) -> str:
         """What ``print`` shows, for notebooks."""

@@ -433,13 +433,9 @@ def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
             yield from _imports(key, source.at(key))
             if source.steps[-1:] == ("backend",) and key in _CONNECTS and inner is not None:
                 yield str(source.at(key)), key
-            if key == "backend" and isinstance(inner, str):
-                inner = BackendSpec.parse(inner, source.at(key))
-            stands_for_a_wrapper = (
-                source.steps == ("eval", "wrappers") and str(key).isdigit() and isinstance(inner, str)
-            )
-            read = WrapperSpec.parse(inner, source.at(key)) if stands_for_a_wrapper else inner
-            yield from _imports(read, source.at(key))
+            if source.steps == ("eval", "wrappers") and str(key).isdigit() and isinstance(inner, str):
+                inner = WrapperSpec.parse(inner, source.at(key))  # it replaces the wrapper of this number
+            yield from _imports(inner, source.at(key))
     elif isinstance(value, (list, tuple)):
         for index, inner in enumerate(value):
             yield from _imports(inner, source.at(index))
