@@ -81,6 +81,7 @@ def described(documented, *titles):
     """The names in sections of a docstring; of a class also those that its bases describe."""
     texts = documented.__mro__ if inspect.isclass(documented) else [documented]
     texts = [each for each in texts if each.__module__.startswith("vecwrap.")]
+    texts += [vecwrap.build] if documented is vecwrap.PipelineSpec else []  # which it refers to
     return {name for each in texts for title in titles for name in entries(sections(each).get(title, ""))}
 
 

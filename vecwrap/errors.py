@@ -46,7 +46,6 @@ class VecwrapError(Exception):
     """
 
     mistakes: tuple[VecwrapError, ...] = ()  # of a pipeline, one error each, if several were found
-    wrappers: tuple[Any, ...] = ()  # of a pipeline that cannot be read, those that could be; ``check`` looks at them
 
     def __str__(self) -> str:
         return printable_lines(cut(super().__str__()))
@@ -399,7 +398,7 @@ class Mistakes:
     """Catches each error of a pipeline in a ``with``, so that all can be raised together."""
 
     def __init__(self) -> None:
-        self._found: list[VecwrapError] = []
+        self.found: list[VecwrapError] = []
 
     def __enter__(self) -> None:
         pass
@@ -407,19 +406,18 @@ class Mistakes:
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
         if not isinstance(error, (SpecError, PlanError)):
             return False
-        self._found += error.mistakes or (error,)
-        if len(self._found) > _MOST_MISTAKES:
+        self.found += error.mistakes or (error,)
+        if len(self.found) > _MOST_MISTAKES:
             self.raise_all()
         return True
 
-    def raise_all(self, wrappers: Iterable[Any] = ()) -> None:
+    def raise_all(self) -> None:
         """Raise what was caught: the only one, or one with a line for each."""
-        if self._found:
-            error = self._found[0]
-            if len(self._found) > 1:
-                error = type(error)("\n".join(map(str, self._found)))
-                error.mistakes = tuple(self._found)
-            error.wrappers = tuple(wrappers)
+        if self.found:
+            error = self.found[0]
+            if len(self.found) > 1:
+                error = type(error)("\n".join(map(str, self.found)))
+                error.mistakes = tuple(self.found)
             raise error from error.__cause__
 
 
@@ -437,7 +435,7 @@ def with_words(error: VecwrapError, words: str) -> VecwrapError:
     """Return an error, and each of the mistakes that it lists, with words at its end."""
     mistakes = tuple(with_words(each, words) for each in error.mistakes)
     made = type(error)("\n".join(map(str, mistakes)) or f"{error} {words}")
-    made.mistakes, made.wrappers = mistakes, error.wrappers
+    made.mistakes = mistakes
     return made
 
 

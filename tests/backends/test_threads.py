@@ -171,7 +171,7 @@ def test_the_plan_says_that_nothing_is_isolated_and_time_limits_are_refused():
     text = " ".join(str(plan(PipelineSpec.parse("CartPole-v1 n=4 backend=threads"))).split())
     assert "threads of this process; a crash ends it, and a step that hangs cannot be ended" in text
     with pytest.raises(PlanError, match="threads.* has no option step_timeout"):
-        plan(PipelineSpec.parse("CartPole-v1 n=4 backend=threads:step_timeout=3"))
+        plan(PipelineSpec.parse("CartPole-v1 n=4 backend=threads backend.step_timeout=3"))
 
 
 @pytest.mark.parametrize("name", ["HalfCheetah-v5", "InvertedPendulum-v5"])

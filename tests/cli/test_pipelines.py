@@ -87,7 +87,8 @@ def test_a_name_that_is_too_long_for_a_file_is_one_message(command, capsys):
         ("env_kwargs={a: {b: 1}}", "env_kwargs", {"a": {"b": 1}}), ("wrappers=flatten | monitor", "wrappers",
         "flatten | monitor"), ("wrappers=[flatten, {framestack: 2}]", "wrappers", ["flatten", {"framestack": 2}]),
         ("eval.n=5", "eval.n", 5), ("workers=2", "workers", 2),
-        ("backend=shmem:workers=2", "backend", "shmem:workers=2"), ("env=Acrobot-v1", "env", "Acrobot-v1"),
+        ("backend={name: shmem, workers: 2}", "backend", {"name": "shmem", "workers": 2}),
+        ("env=Acrobot-v1", "env", "Acrobot-v1"),
     ],
 )  # fmt: skip
 def test_set_says_what_a_keyword_says(setting, key, value):
@@ -97,7 +98,7 @@ def test_set_says_what_a_keyword_says(setting, key, value):
 
 def test_the_last_of_a_key_counts_and_the_whole_comes_before_its_parts():
     spec = read_pipeline("cartpole.yaml", ["n=1", "wrappers.framestack.k=2", "n=2", "wrappers=[framestack: 8]"])
-    assert (spec.n, str(spec.wrappers[0]), len(spec.wrappers)) == (2, "framestack:2", 1)
+    assert (spec.n, str(spec.wrappers[0]), len(spec.wrappers)) == (2, "framestack:k=2", 1)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from vecwrap.testing import ToyEnv, assert_same
 )
 def test_a_step_that_costs_less_than_handing_it_over_stays_here(n, cores, cost, name, monkeypatch):
     monkeypatch.setattr(backends, "usable_cores", lambda: cores)
-    assert backends.choose({}, n, cost=cost)[0] == name
+    assert backends.choose(PipelineSpec("CartPole-v1"), n, cost)[0] == name
 
 
 @pytest.mark.parametrize(

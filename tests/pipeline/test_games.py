@@ -101,7 +101,7 @@ def test_a_plan_says_who_sits_where_and_makes_one_game_to_know_it():
     assert "n=8, 2 agents each, 16 rows, seed=4" in text
     assert "agents are rows, of game g player_0 in row 2g, player_1 in row 2g + 1" in text
     assert "2 workers, 4 games each" in text
-    data = planned.with_spaces().to_dict()
+    data = planned.with_spaces().explanation.to_dict()
     assert data["agents"] == ["player_0", "player_1"]
     assert data["environment"]["bytes_per_step"] == 16 * (6 * 7 * 2 + 7)
 

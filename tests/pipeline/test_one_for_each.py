@@ -289,7 +289,8 @@ def test_the_plan_says_what_each_gets_and_that_bounds_were_joined() -> None:
     assert "env_kwargs of each: [{high: 1.0}, {high: 3.0, length: 2}]" in shown
     assert "bounds differ between the sub-environments: these contain them all" in shown
     assert "(2,) float32 in [-3, 6]" in shown
-    told = plan(PipelineSpec(Range, env_kwargs=EACH[:2], backend="dummy")).with_spaces().to_dict()["environment"]
+    looked = plan(PipelineSpec(Range, env_kwargs=EACH[:2], backend="dummy")).with_spaces()
+    told = looked.explanation.to_dict()["environment"]
     assert told["after"]["observations"]["high"] == 6.0
     assert len(told["words"]) == 2
     alike = str(plan(PipelineSpec(Range, env_kwargs=[{}, {}], backend="dummy")).with_spaces())

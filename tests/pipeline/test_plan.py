@@ -555,7 +555,7 @@ def test_a_plan_is_as_wide_as_a_narrow_terminal() -> None:
 
 def test_spaces_and_bytes_are_those_of_the_environment_that_is_built() -> None:
     line = "Pendulum-v1 n=3 backend=dummy | time_limit:200 | rescale_action | normalize_obs:clip=5 | framestack:4"
-    data = planned(line).with_spaces().to_dict()
+    data = planned(line).with_spaces().explanation.to_dict()
     with vecwrap.build(line) as env:
         observations, _ = env.reset(seed=1)
         outermost = data["wrappers"][-1]
@@ -627,7 +627,7 @@ def test_spaces_come_from_one_worker_that_is_closed_again() -> None:
 
 
 def test_looking_at_the_spaces_takes_no_longer_than_a_start_may() -> None:
-    late = planned("CartPole-v1 n=2 backend=subprocess:start_timeout=1", env=Late)
+    late = planned("CartPole-v1 n=2 backend=subprocess backend.start_timeout=1", env=Late)
     with pytest.raises(BackendError, match="did not answer within start_timeout=1 s"):
         late.with_spaces()
 

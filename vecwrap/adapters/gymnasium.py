@@ -71,7 +71,7 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
             "it to gymnasium.make_vec instead."
         )
     read(pipeline)
-    if isinstance(pipeline, Path) or (isinstance(pipeline, str) and is_file(Path(pipeline))):
+    if isinstance(pipeline, Path) or (isinstance(pipeline, str) and is_file(pipeline)):
         pipeline = str(Path(pipeline).absolute())
     gymnasium.registry.pop(id, None)  # not earlier: if the new one is refused, the old one stays
     kwargs = {"pipeline": pipeline, **settings}

@@ -4,7 +4,6 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -41,9 +40,9 @@ def explain_pipeline(spec: PipelineSpec, console: Console, *, as_json: bool = Fa
     """Print the plan of a pipeline, with the actual spaces of its environment."""
     planned = plan(spec).with_spaces()
     if as_json:
-        print_json(planned.to_dict(), console)
+        print_json(planned.explanation.to_dict(), console)
         return
-    for line in planned.lines():
+    for line in planned.explanation.lines():
         text = Text.assemble(*((part, _STYLES[role]) for role, part in line))
         console.print(text, no_wrap=True, overflow="ignore", crop=False)
 
@@ -67,7 +66,7 @@ def check_pipelines(
     """
     refuse_unknown(ignore, [*REFUSALS, *OF_STREAMS, *RULES])
     for pipeline in pipelines:
-        if names_file(pipeline) and not is_file(Path(pipeline)):
+        if names_file(pipeline) and not is_file(pipeline):
             read(pipeline)  # raises: a mistake in the call, and not in a pipeline
     found = [(pipeline, _findings(pipeline, read, strict, ignore, steps)) for pipeline in pipelines]
     every = [finding for _, findings in found for finding in findings]

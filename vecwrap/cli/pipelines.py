@@ -9,7 +9,7 @@ from vecwrap.pipeline.changes import with_argument
 from vecwrap.pipeline.environments import find_environment
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_file, names_file, read_yaml
-from vecwrap.pipeline.places import Place, Source, fail_where
+from vecwrap.pipeline.places import Place, Source, fail
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.registry import wrappers
 from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, moved
@@ -40,7 +40,7 @@ def read_pipeline(
         if not imports:
             refuse_imports(spec)
         if is_file(path / PIPELINE):
-            fail_where(
+            fail(
                 pipeline,
                 f"expected a pipeline, got a run folder; `vecwrap load` takes it, and {path / PIPELINE} is one",
             )
@@ -48,7 +48,7 @@ def read_pipeline(
     given = {key: value for key, value in (options or {}).items() if value is not None}
     for key in given:
         if key in overrides:
-            fail_where(f"--set {key}", f"--{key} sets it already; leave one of the two out")
+            fail(f"--set {key}", f"--{key} sets it already; leave one of the two out")
     places = {**dict.fromkeys(overrides, Place("--set")), **{key: Place(f"--{key}") for key in given}}
     if not imports:
         refuse_imported(spec, {**given, **overrides}, places)
@@ -68,7 +68,7 @@ def read_settings(settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
-            fail_where("--set", f"expected KEY=VALUE, such as n=16 or wrappers.framestack.k=2, got {shown(setting)}")
+            fail("--set", f"expected KEY=VALUE, such as n=16 or wrappers.framestack.k=2, got {shown(setting)}")
         key, text = key.strip(), text.strip()
         if text[:1] in ("[", "{"):
             read[key] = read_yaml(text, f"--set {key}").value
@@ -99,7 +99,7 @@ def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
     if spec.render_mode not in ("rgb_array", "human") and set(modes) != {"rgb_array"}:
         asked = spec.render_mode or next((mode for mode in modes if mode != "rgb_array"), None)
         why = f"render_mode={shown(asked)}" if asked else "one that renders none"
-        fail_where("--record", f"expected an environment that renders images (rgb_array), got {why}")
+        fail("--record", f"expected an environment that renders images (rgb_array), got {why}")
     spec = _laid_open(spec, "video")
     if out is None and _outermost(spec, "video") is not None:
         return spec
@@ -133,7 +133,7 @@ def _laid_open(spec: PipelineSpec, name: str) -> PipelineSpec:
     """
     wrappers: list[WrapperSpec] = []
     for word in spec.wrappers:
-        parts = plan_wrappers([word])[1]
+        parts = plan_wrappers([word])
         holds = any(part.preset and part.spec.name == name for part in parts)
         wrappers += [part.spec for part in parts] if holds else [word]
     if tuple(wrappers) == spec.wrappers:
@@ -153,7 +153,7 @@ def _folder_of(spec: PipelineSpec, name: str) -> Path | None:
         return None
     wrapper = spec.wrappers[found]
     folder = wrapper.kwargs.get("dir", wrapper.args[0] if wrapper.args else None)
-    directory = wrapper.source.at(wrapper.name, "dir").directory
+    directory = wrapper.source.at(wrapper.name, "dir").place.directory
     return None if folder is None else Path(directory or "", folder)
 
 

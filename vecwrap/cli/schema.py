@@ -16,6 +16,7 @@ import numpy as np
 
 from vecwrap.cli.inspect import Row, argument_help, backend_rows, wrapper_rows
 from vecwrap.errors import SpecError
+from vecwrap.pipeline.build import build
 from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, is_callable, members
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import plain
@@ -76,7 +77,7 @@ def pipeline_schema() -> Json:
 
 def _keys() -> dict[str, Json]:
     """The keys of a pipeline with their types, defaults and help."""
-    helps = argument_help(PipelineSpec, "Attributes")
+    helps = {**argument_help(build), **argument_help(PipelineSpec, "Attributes")}
     special: dict[str, Json] = {
         "autoreset": {
             "enum": list(dict.fromkeys([m.value for m in Autoreset] + [m.gymnasium.value for m in Autoreset]))
@@ -170,7 +171,7 @@ def _required(row: Row) -> list[str]:
 
 
 def _backend(rows: Sequence[Row]) -> Json:
-    """A backend by name, as text with options, or as a mapping; without a name it is ``auto``."""
+    """A backend by name, or as a mapping; without a name it is ``auto``."""
     options = {p.name: p for row in rows for p in row.parameters}
     helps = {name: text for row in rows for name, text in row.help.items()}
     auto = Row("auto", "", "The one that fits n.", tuple(options.values()), helps, "")
@@ -178,7 +179,7 @@ def _backend(rows: Sequence[Row]) -> Json:
     return {
         "anyOf": [
             *_names([auto, *rows]),
-            _text([auto, *rows]),
+            _IMPORT_PATH,
             _options(auto),
             *({**_options(row), "required": ["name"]} for row in rows),
             {"type": "object", "properties": imported, "required": ["name"]},

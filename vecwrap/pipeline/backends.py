@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
@@ -15,11 +14,12 @@ from vecwrap.env.runner import Runner
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.changes import KEYS
-from vecwrap.pipeline.environments import of_module
+from vecwrap.pipeline.environments import Environment, of_module
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings, shown
 from vecwrap.pipeline.words import BackendSpec
+from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.sources.import_paths import import_path
 
 # Microseconds of a step on a core of about 3 GHz, by the module of the environment; the first that fits counts. Of
@@ -40,64 +40,57 @@ def step_cost(specs: Sequence[EnvSpec | None], num_wrappers: int) -> float | Non
     return max(known) if len(known) == len(costs) else None
 
 
-def choose(
-    options: Mapping[str, Any],
-    n: int,
-    *,
-    cost: float | None,
-    restart: bool = False,
-    in_part: bool = False,
-    of: str = "sub-environment",
-) -> tuple[str, str]:
-    """Return the name of a backend for n of something, and why.
-
-    ``restart``: those that fail are recreated. ``in_part``: ``recv`` takes some rows while others are being stepped.
-    """
+def choose(spec: PipelineSpec, n: int, cost: float | None, of: str = "sub-environment") -> tuple[str, str]:
+    """Return the name of a backend for n of something, each of whose steps costs so much, and why."""
+    options = spec.backend.options
     asked = [name for name in option_names(ProcessOptions) if options.get(name) is not None]
     if asked:
         return "shmem", f"{' and '.join(asked)} ask{'s' * (len(asked) == 1)} for worker processes"
-    if restart:
-        return (
-            "shmem",
-            "on_failure=restart asks for worker processes, so that a crash takes no more than its own with it",
-        )
+    if options.get("on_failure") == "restart":
+        why = "on_failure=restart asks for worker processes, so that a crash takes no more than its own with it"
+        return "shmem", why
     if n == 1:
         return "dummy", f"one {of} is quickest in this process"
     saved = None if cost is None else n * cost * (1 - 1 / min(n, usable_cores()))
-    if saved is not None and saved <= HAND_OVER and not in_part:
+    if saved is not None and saved <= HAND_OVER and spec.batch_size is None:
         return "dummy", f"{n} steps of so cheap an environment are quicker in this process than handed to others"
     return "shmem", f"{n} {of}s share the cores; vecwrap tune measures whether another way is quicker"
 
 
 def plan_backend(
-    spec: PipelineSpec,
-    n: int,
-    *,
-    known: bool = False,
-    cost: float | None = None,
-    games: bool = False,
-    engine_rows: int | None = None,
+    spec: PipelineSpec, n: int, environment: Environment | None = None, wrappers: Sequence[PlannedWrapper] = ()
 ) -> tuple[type[Runner], Mapping[str, Any], BackendSpec, str]:
     """Choose and check a backend: its runner, its options, its resolved spec, and why (``""`` if it was requested)."""
-    given, number = dict(spec.backend.options), n // (engine_rows or 1)  # of what is distributed
+    inside = [wrapper for wrapper in wrappers if wrapper.runs_in == "worker"]
+    engine_rows, of, known, cost = spec.envs_per_engine, "sub-environment", False, None
+    if environment is not None and environment.is_game:
+        of = "game"
+    elif engine_rows is not None:
+        of = "engine"
+    elif environment is not None and environment.is_shipped and all(wrapper.is_shipped for wrapper in inside):
+        known, cost = True, step_cost([part.env_spec for part in environment.each], len(inside))
+    given, number = dict(spec.backend.options), n // max(1, engine_rows or 1)  # of what is distributed
     target, reason, restart = spec.backend.target, "", given.get("on_failure") == "restart"
     if restart and engine_rows is not None:
         raise PlanError(f"{where_option(spec, 'on_failure')}: an engine is not recreated; expected raise.")
     if target == "auto":
-        of = "game" if games else "sub-environment" if engine_rows is None else "engine"
-        target, reason = choose(given, number, cost=cost, restart=restart, in_part=spec.batch_size is not None, of=of)
+        target, reason = choose(spec, number, cost, of)
     where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
     runner = find_runner(target, where)
     signature = signature_of(runner)
     _refuse_unknown_options(spec, [parameter.name for parameter in signature.parameters], where)
     options = dict(signature.bind((), given, where, lambda key, name: where_option(spec, name)).kwargs)
-    with _placed(spec, options, where):
+    try:
         own = runner.Options(**{name: options[name] for name in option_names(runner.Options) if name in options})
         RestartOptions(**{name: options[name] for name in option_names(RestartOptions) if name in options})
         alone = True
         if isinstance(own, ProcessOptions):
             asked = own.isolating(restart=restart, batch_size=spec.batch_size)
             alone = bool(asked or own.workers or own.envs_per_worker)
+    except PlanError as error:  # a value that makes no sense; it begins with the option, but not with its place
+        option, _, message = str(error).partition(": ")
+        place, message = (where_option(spec, option), message) if option in options else (where, str(error))
+        raise PlanError(f"{place}: {message.removesuffix('.')}.") from None
     if (options.get("workers") or 0) > number:
         options["workers"] = number
     name = registry.backends.name_of(runner) or import_path(runner) or runner
@@ -135,18 +128,7 @@ def _refuse_unknown_options(spec: PipelineSpec, names: Sequence[str], where: str
         raise PlanError(f"{place}: {where.rpartition(': ')[2]} has no option {name}.{remedy}")
 
 
-@contextlib.contextmanager
-def _placed(spec: PipelineSpec, options: Mapping[str, Any], where: str) -> Iterator[None]:
-    """Report a value that makes no sense with the place where it was written."""
-    try:
-        yield
-    except PlanError as error:
-        option, _, message = str(error).partition(": ")
-        place, message = (where_option(spec, option), message) if option in options else (where, str(error))
-        raise PlanError(f"{place}: {message.removesuffix('.')}.") from None
-
-
 def where_option(spec: PipelineSpec, option: str) -> str:
     """``"pong.yaml:4: backend.workers"``; if not in a file, the name in ``build``: ``"workers"``."""
     source = spec.source.at("backend", option)
-    return str(source) if source.prefix() else option
+    return str(source) if source.place.file else option

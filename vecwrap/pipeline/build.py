@@ -22,7 +22,7 @@ from vecwrap.errors import Mistakes, PlanError, SpecError, brief
 from vecwrap.pipeline.changes import KEYS, refuse_unknown
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_folder, names_file
-from vecwrap.pipeline.places import Place, Source, fail_where
+from vecwrap.pipeline.places import Place, Source, fail
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.run_folder import Run, read_run
 from vecwrap.pipeline.spec import PipelineSpec
@@ -150,13 +150,14 @@ def build(
         for key in unknown:
             with mistakes:
                 if key in KEYS:
-                    fail_where(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
+                    fail(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
                 refuse_unknown(key, ["env", *given, "stats"], Source(otherwise=Place("build")))
         mistakes.raise_all()
-        spec = read(env)
+        spec = read(env).override(**changes)
         if isinstance(spec.env, tuple):
             _warn_of_one_variable(spec.env)
-        return build_plan(plan(spec.override(**changes)), stats)
+        checked = plan(spec)
+        return build_plan(checked, stats)
 
 
 def load(
@@ -198,7 +199,7 @@ def load(
     """
     given: Any = path  # of any type
     with brief:
-        if isinstance(given, (str, os.PathLike)) and is_folder(Path(given)):
+        if isinstance(given, (str, os.PathLike)) and is_folder(given):
             run = read_run(path)
             return rebuild(run, run.pipeline(mode, overrides), stats)
         return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
@@ -266,16 +267,20 @@ def wrap(
     >>> env.close()
     """
     with brief:
-        _, wrappers = plan_wrappers(read_wrappers(wrappers, Source(steps=("wrappers",))))
-        refuse_around_engine(wrappers)
+        planned = plan_wrappers(read_wrappers(wrappers or (), Source(steps=("wrappers",))))
+        refuse_around_engine(planned)
     env = vector_env
     if any(kind.__module__.startswith("stable_baselines3.") for kind in type(env).__mro__):
         raise PlanError(
             f"wrap: expected a gymnasium.vector.VectorEnv, got a Stable-Baselines3 {type(env).__name__}; use "
             "vecwrap.wrap(vecwrap.from_sb3(venv), [...])"
         )
-    if isinstance(env, VecEnv):
-        _take_settings(env, autoreset, masked_resets, seed)
+    if isinstance(env, VecEnv):  # settings that it would ignore are refused
+        refuse_other_mode(repr(env), env.core.autoreset, autoreset)
+        if masked_resets is not None:
+            raise PlanError(f"wrap: {env!r} supports masked resets, got masked_resets={masked_resets}; leave it out")
+        if seed is not None:
+            env.face.pending.seed = seed
     elif isinstance(env, VectorEnv) or hasattr(env, "num_envs"):
         env = around(Engine(vector_env, autoreset=autoreset, masked_resets=masked_resets), seed=seed)
     else:
@@ -285,21 +290,10 @@ def wrap(
         )
         raise PlanError(f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; {remedy}")
     with brief:
-        for wrapper in wrappers:
+        for wrapper in planned:
             env = wrapper.around_vector(env)
     wrapped: VecEnv = env
     return wrapped
-
-
-def _take_settings(
-    env: VecEnv, autoreset: Autoreset | AutoresetMode | str | None, masked_resets: bool | None, seed: int | None
-) -> None:
-    """Apply ``wrap``'s settings to a vecwrap environment; refuse those that would be ignored."""
-    refuse_other_mode(repr(env), env.core.autoreset, autoreset)
-    if masked_resets is not None:
-        raise PlanError(f"wrap: {env!r} supports masked resets, got masked_resets={masked_resets}; leave it out")
-    if seed is not None:
-        env.face.pending.seed = seed
 
 
 def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEnv:

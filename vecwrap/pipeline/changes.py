@@ -19,8 +19,8 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.errors import Mistakes, PlanError, SpecError, did_you_mean, printable
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.games import from_module
-from vecwrap.pipeline.places import Place, Source, Steps, fail, fail_where
+from vecwrap.pipeline.environments import from_module
+from vecwrap.pipeline.places import Place, Source, Steps, fail
 from vecwrap.pipeline.signatures import Signature, written_as
 from vecwrap.pipeline.values import (
     Settings,
@@ -34,7 +34,7 @@ from vecwrap.pipeline.values import (
     plain,
     shown,
 )
-from vecwrap.pipeline.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, WrapperSpec, read_arguments, read_wrappers
+from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, WrapperSpec, read_arguments, read_wrappers
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.description import of_several_agents
 from vecwrap.sources.import_paths import import_path
@@ -54,15 +54,6 @@ class Key:
     write: Callable[[Any], Any] = lambda value: value  # makes plain data from the value
 
 
-def over(key: Key, old: Any, written: Any, source: Source) -> Any:
-    """Return the value of a key after an override: a mapping changes what it names, anything else replaces it."""
-    if isinstance(written, Whole):
-        return key.read(written.value, source)
-    if isinstance(written, Mapping) and key.change is not None:
-        return key.change(old, written, source)
-    return key.read(written, source)
-
-
 def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
     """Refuse an unknown key, with a similar one, or the place for an environment's arguments."""
     if key in known:
@@ -71,7 +62,7 @@ def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
     hint = other_word(name).removesuffix(".") or did_you_mean(name.lower(), known)
     if not hint and name.isidentifier() and name not in KEYS:
         hint = " What the environment takes goes into env_kwargs"
-    fail_where(source.at(key).prefix() + source.at(name).label(), f"unknown key.{hint}")
+    fail(f"{source.at(key).place}{source.at(name).label()}", f"unknown key.{hint}")
 
 
 def other_word(name: str) -> str:
@@ -109,22 +100,18 @@ def _read_one_env(env: Any, source: Source) -> str | EnvSpec | Callable[..., Any
     return fail(source, f"{got}. {remedy}" if remedy else got)
 
 
-def _write_env(env: EnvTarget) -> str | list[str]:
+def _write_env(env: EnvTarget, where: str = "env") -> Any:
     if isinstance(env, tuple):
-        return [_write_one_env(one, f"env[{index}]") for index, one in enumerate(env)]
-    return _write_one_env(env, "env")
-
-
-def _write_one_env(env: str | EnvSpec | Callable[..., Any], where: str) -> str:
+        return [_write_env(one, f"env[{index}]") for index, one in enumerate(env)]
     if isinstance(env, str):
         return env
     if isinstance(env, EnvSpec):
-        fail_where(
+        fail(
             where,
             f"an EnvSpec that differs from what is registered as {env.id} lives in this process only; write the id "
             "with env_kwargs (max_episode_steps among them) and wrappers, or register the spec under an id of its own",
         )
-    return fail_where(where, f"{shown(env)} lives in this process only; register an id or give an import path")
+    return fail(where, f"{shown(env)} lives in this process only; register an id or give an import path")
 
 
 def _of(kind: type, words: str) -> Callable[[Any, Source], Any]:
@@ -145,7 +132,7 @@ def _read_autoreset(value: Any, source: Source) -> str:
     try:
         return Autoreset.parse(value).value
     except PlanError as error:
-        raise SpecError(f"{source.prefix()}{printable(str(error))}") from None
+        raise SpecError(f"{source.place}{printable(str(error))}") from None
 
 
 def _or_none(read: Callable[[Any, Source], Any]) -> Callable[[Any, Source], Any]:
@@ -155,11 +142,11 @@ def _or_none(read: Callable[[Any, Source], Any]) -> Callable[[Any, Source], Any]
 # -- what has parts ---------------------------------------------------------------------------------------------------
 
 
-def _read_env_kwargs(value: Any, source: Source) -> Settings | tuple[Settings, ...]:
+def _read_env_kwargs(value: Any, source: Source) -> Settings | tuple[Settings, ...] | None:
     if isinstance(value, Sequence) and not isinstance(value, str):
         each = tuple(_read_mapping(one, source.at(index)) for index, one in enumerate(value))
         return each or fail(source, "expected a mapping for each sub-environment, got an empty list")
-    return Settings() if value is None else _read_mapping(value, source)
+    return None if value is None else _read_mapping(value, source)
 
 
 def _read_mapping(value: Any, source: Source) -> Settings:
@@ -212,55 +199,45 @@ def _change_backend(old: Any, changes: Mapping[Any, Any], source: Source) -> Bac
 # -- the section eval -------------------------------------------------------------------------------------------------
 
 
-def _read_eval(value: Any, source: Source) -> Settings:
-    if value is not None and not isinstance(value, Mapping):
-        fail(source, f"expected a mapping of what differs in an evaluation, got {shown(value)}")
-    return _change_eval(None, value or {}, source)
-
-
-def _change_eval(old: Any, changes: Mapping[Any, Any], source: Source) -> Settings:
+def _change_eval(old: Any, changes: Any, source: Source) -> Settings:
+    if not isinstance(changes, Mapping):
+        fail(source, f"expected a mapping of what differs in an evaluation, got {shown(changes)}")
     section, mistakes = dict(old or {}), Mistakes()
     for key, value in changes.items():
         with mistakes:
-            refuse_unknown(key, list(EVAL_KEYS), source)
-            section[key] = over(EVAL_KEYS[key], section.get(key), value, source.at(key))
+            refuse_unknown(key, [name for name in KEYS if name != "eval"], source)
+            section[key] = _for_evaluation(key, section.get(key), value, source.at(key))
     mistakes.raise_all()
     return Settings(section)
 
 
-def _waiting(key: Key, whole: str = "") -> Key:
-    """The same key in the section, where a mapping waits to be written over the pipeline's value.
-
-    With the name ``whole`` in it, a mapping is a value of its own.
-    """
-
-    def change(old: Any, changes: Mapping[Any, Any], source: Source) -> Any:
-        if whole in changes or not (old is None or isinstance(old, Mapping)):
-            return over(key, old, changes, source)
-        return Settings(merged(old, dict(changes)))
-
-    def read(value: Any, source: Source) -> Any:
-        return change(None, value, source) if isinstance(value, Mapping) else key.read(value, source)
-
-    return Key(read, change, lambda value: plain(value, "eval") if isinstance(value, Mapping) else key.write(value))
+def _for_evaluation(key: str, old: Any, written: Any, source: Source) -> Any:
+    """The value of a key in the section, where a mapping waits to be written over the pipeline's own value."""
+    if isinstance(written, Whole):
+        old, written = None, written.value
+    known = KEYS[key]
+    is_value = not isinstance(written, Mapping) or key == "agents" or (key == "backend" and "name" in written)
+    if is_value or known.change is None:
+        return known.read(written, source)
+    waits = old is None or isinstance(old, Mapping)
+    return Settings(merged(old, dict(written))) if waits else known.change(old, written, source)
 
 
-_PLAIN_KEYS = {
-    "env": Key(_read_env, write=_write_env),
-    "n": Key(_of(int, "int")),
-    "seed": Key(_of(int, "int")),
-    "start_index": Key(_of(int, "int")),
-    "autoreset": Key(_or_none(_read_autoreset)),
-    "copy": Key(_of(bool, "true or false")),
-    "batch_size": Key(_of(int, "int")),
-    "envs_per_engine": Key(_of(int, "int")),
-    "render_mode": Key(_of(str, "text")),
-    "debug": Key(_of(bool, "true or false")),
-    "training": Key(_of(bool, "true or false")),
-    "stats": Key(_of(str, "a path")),
-}
+def _write_eval(section: Mapping[str, Any]) -> dict[str, Any]:
+    written = {}
+    for key, value in section.items():
+        waits = value is None or isinstance(value, Mapping)
+        written[key] = plain(value, "eval") if waits else KEYS[key].write(value)
+    return written
+
+
 KEYS: dict[str, Key] = {
-    **_PLAIN_KEYS,
+    "env": Key(_read_env, write=_write_env),
+    **dict.fromkeys(("n", "seed", "start_index", "batch_size", "envs_per_engine"), Key(_of(int, "int"))),
+    **dict.fromkeys(("copy", "debug", "training"), Key(_of(bool, "true or false"))),
+    "autoreset": Key(_or_none(_read_autoreset)),
+    "render_mode": Key(_of(str, "text")),
+    "stats": Key(_of(str, "a path")),
     "backend": Key(BackendSpec.parse, _change_backend, BackendSpec.to_data),
     "env_kwargs": Key(_read_env_kwargs, _change_env_kwargs, lambda value: plain(value, "env_kwargs")),
     "agents": Key(
@@ -269,23 +246,11 @@ KEYS: dict[str, Key] = {
         lambda value: list(value) if isinstance(value, tuple) else plain(value, "agents"),
     ),
     "wrappers": Key(
-        read_wrappers,
+        _or_none(read_wrappers),  # an empty list means no wrappers at all, null means not given
         lambda old, changes, source: change_wrappers(old or (), changes, source),
         lambda wrappers: [wrapper.to_data() for wrapper in wrappers],
     ),
-    "eval": Key(_read_eval, _change_eval, lambda section: {key: EVAL_KEYS[key].write(section[key]) for key in section}),
-}
-EVAL_KEYS: dict[str, Key] = {
-    **_PLAIN_KEYS,
-    "backend": _waiting(KEYS["backend"], whole="name"),
-    "env_kwargs": dataclasses.replace(KEYS["env_kwargs"], read=_or_none(_read_env_kwargs)),
-    "agents": KEYS["agents"],
-    # an empty list means no wrappers at all, null means not given
-    "wrappers": _waiting(
-        dataclasses.replace(
-            KEYS["wrappers"], read=lambda value, source: Settings() if value is None else read_wrappers(value, source)
-        )
-    ),
+    "eval": Key(_or_none(lambda value, source: _change_eval(None, value, source)), _change_eval, _write_eval),
 }
 _OTHER_WORDS = {
     **dict.fromkeys(
@@ -368,38 +333,20 @@ def _changed(wrapper: WrapperSpec, step: Any, change: Any, source: Source) -> Wr
 
 
 def with_argument(wrapper: WrapperSpec, name: Any, change: Any, source: Source) -> WrapperSpec:
-    """Return a wrapper with another argument."""
-    if name == POSITIONAL:
-        args, kwargs = read_arguments({POSITIONAL: merged(None, change)}, str(source))
-        wrapper = _placed(dataclasses.replace(wrapper, args=args), (POSITIONAL,), source.at(POSITIONAL))
-        names = _names(wrapper) if args else []
-        for i in range(len(args)):
-            for steps in ((i,), (POSITIONAL, i), *((called,) for called in names[i : i + 1])):
-                wrapper = _placed(wrapper, steps, source.at(POSITIONAL, i))
-        return wrapper
+    """Return a wrapper with another argument; one that was given without its name has it then."""
     if not isinstance(name, str) or not name.isidentifier():
         fail(source, f"expected the name of an argument, got {shown(name)}")
-    names = _names(wrapper)[: len(wrapper.args)] if wrapper.args and name not in wrapper.kwargs else []
-    if name not in names:
-        kwargs = {**wrapper.kwargs, name: merged(wrapper.kwargs.get(name), change)}
-        return _placed(dataclasses.replace(wrapper, kwargs=kwargs), (name,), source.at(name))
-    position = names.index(name)
-    args = (*wrapper.args[:position], merged(wrapper.args[position], change), *wrapper.args[position + 1 :])
-    wrapper = _placed(dataclasses.replace(wrapper, args=args), (name,), source.at(name))
-    return _placed(_placed(wrapper, (position,), source.at(name)), (POSITIONAL, position), source.at(name))
-
-
-def _names(wrapper: WrapperSpec) -> list[str]:
-    """The parameters that may be given by position, in order."""
-    target = registry.wrappers.find(wrapper.target, wrapper.where)
-    parameters = Signature.of(target, skip=0 if isinstance(target, Preset) else 1).parameters
-    return [parameter.name for parameter in parameters if parameter.by_position]
-
-
-def _placed(wrapper: WrapperSpec, steps: tuple[str | int, ...], source: Source) -> WrapperSpec:
-    """Note where an argument was written."""
-    within = (*wrapper.source.steps, wrapper.name, *steps)
-    return dataclasses.replace(wrapper, source=wrapper.source.with_place(within, source.place))
+    args, kwargs = wrapper.args, dict(wrapper.kwargs)
+    if args and name not in kwargs:
+        target = registry.wrappers.find(wrapper.target, wrapper.where)
+        parameters = Signature.of(target, skip=0 if isinstance(target, Preset) else 1).parameters
+        names = [parameter.name for parameter in parameters if parameter.by_position]
+        if name in names[: len(args)]:
+            args, kwargs = args[len(names) :], {**dict(zip(names, args, strict=False)), **kwargs}
+    kwargs[name] = merged(kwargs.get(name), change)
+    within = (*wrapper.source.steps, wrapper.name, name)
+    written = wrapper.source.with_place(within, source.at(name).place)
+    return dataclasses.replace(wrapper, args=args, kwargs=kwargs, source=written)
 
 
 # -- a pipeline under construction ------------------------------------------------------------------------------------
@@ -411,6 +358,11 @@ class Draft:
     def __init__(self, settings: Mapping[str, Any] | None = None, places: Mapping[Steps, Place] | None = None) -> None:
         self.settings = dict(settings or {})
         self.places = dict(places or {})
+
+    @classmethod
+    def of(cls, spec: Any) -> Draft:
+        """The settings of a ``PipelineSpec``, to be changed."""
+        return cls({name: getattr(spec, name) for name in KEYS}, spec.source.places)
 
     def write_over(self, data: Mapping[Any, Any], source: Source) -> None:
         """Apply the contents of a file over the settings so far.
@@ -429,26 +381,16 @@ class Draft:
 
     def set(self, key: str, value: Any, place: Place | None = None) -> None:
         """Replace the value of a key; one with dots (``wrappers.framestack.k``) reaches inside."""
-        first, *steps = self._steps_of(key)
+        first, *steps = key.split(".")
         place = place or Place()
         source = Source({(first, *steps): place}, (), place)
-        refuse_unknown(first, list(KEYS), source)
-        if steps and KEYS[first].change is None:
+        if steps and first in KEYS and KEYS[first].change is None:
             inside = ", ".join(name for name, known in KEYS.items() if known.change is not None)
             fail(source.at(first, *steps), f"{first} has no settings of its own; {inside} have")
         written: Any = Whole(value)
         for step in reversed(steps):
             written = {step: written}
-        self._take(first, written, source.at(first))
-
-    def _steps_of(self, key: str) -> list[str]:
-        """Split a key at its dots, except those in a wrapper's import path."""
-        first, _, rest = key.partition(".")
-        paths = [wrapper.name for wrapper in self.settings.get("wrappers") or () if ":" in wrapper.name]
-        for path in sorted(paths, key=len, reverse=True):
-            if first == "wrappers" and f"{rest}.".startswith(f"{path}."):
-                return [first, path, *filter(None, rest[len(path) + 1 :].split("."))]
-        return key.split(".")
+        self.write_over({first: written}, source)
 
     def _take(self, key: str, written: Any, source: Source) -> None:
         known = KEYS[key]

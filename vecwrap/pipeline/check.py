@@ -13,21 +13,19 @@ import gymnasium
 from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
-from vecwrap.pipeline.backends import plan_backend
 from vecwrap.pipeline.build import read
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.plan import Plan, plan, plan_around
 from vecwrap.pipeline.rules import RULES, Fault, Severity
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.words import WrapperSpec
-from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
+from vecwrap.pipeline.wrappers import PlannedWrapper
 
 # What ``build`` refuses, by the stage at which it does, each with its section of docs/checks.md.
 REFUSALS = {
     "unreadable": """A pipeline that cannot be read: invalid YAML, an unknown key, a value of the wrong kind.
 
-    All such mistakes are reported, and what is wrong with single wrappers; the rest is not checked, because there is no
-    pipeline yet.
+    All such mistakes are reported; the rest is not checked, because there is no pipeline yet.
     """,
     "refused": """An unknown name, an argument that does not fit, a wrapper that refuses what it wraps, a wrong order.
 
@@ -159,48 +157,24 @@ def refuse_unknown(ignore: Collection[str], ids: Collection[str]) -> None:
 def not_read(error: VecwrapError, pipeline: str) -> tuple[Finding, ...]:
     """Report an error raised before there was a pipeline; a PlanError is about a wrapper of the evaluation."""
     kind = "refused" if isinstance(error, PlanError) else "unreadable"
-    found = [
+    return tuple(
         _refusal(kind, each, pipeline if str(each).startswith(f"{pipeline}:") else "")
         for each in error.mistakes or (error,)
-    ]
-    return (*found, *_refused_wrappers(error.wrappers, "")[1])
-
-
-def _refused_wrappers(words: Iterable[WrapperSpec], file: str) -> tuple[list[WrapperSpec], list[Finding]]:
-    """Plan each wrapper alone; return the good ones, and what is wrong with the others."""
-    good: list[WrapperSpec] = []
-    findings: list[Finding] = []
-    for word in words:
-        try:
-            plan_wrappers((word,))
-            good.append(word)
-        except (SpecError, PlanError) as error:
-            findings += [_refusal("refused", each, file, [word]) for each in error.mistakes or (error,)]
-    return good, findings
+    )
 
 
 def _findings(spec: PipelineSpec, engine: Any, strict: bool) -> Sequence[Finding]:
-    """Plan each wrapper alone, all together, then with spaces, as far as possible; then apply the rules."""
-    good, findings = _refused_wrappers(spec.wrappers, spec.source.file)
+    """Plan it, then with spaces, as far as possible; then apply the rules."""
+    file = spec.source.file
     try:
-        good_spec = dataclasses.replace(spec, wrappers=tuple(good))
-        if findings:
-            good_spec = dataclasses.replace(good_spec, eval={})  # it may refer to the wrappers that are left out
-        planned = plan(good_spec) if engine is None else plan_around(engine, good_spec)
+        planned = plan(spec) if engine is None else plan_around(engine, spec)
     except (SpecError, PlanError) as error:
-        errors = {str(each): each for each in error.mistakes or (error,)}
-        try:
-            plan_backend(good_spec, good_spec.n or 1)
-        except (SpecError, PlanError) as other:
-            errors |= {str(each): each for each in other.mistakes or (other,)}
-        return [*findings, *(_refusal("refused", each, spec.source.file, good) for each in errors.values())]
-    if not findings:  # otherwise a wrapper is missing, and spaces would not be the intended ones
-        try:
-            planned = planned.with_refusals()
-        except VecwrapError as error:
-            findings.append(
-                _refusal("refused" if isinstance(error, PlanError) else "unmakeable", error, spec.source.file)
-            )
+        return [_refusal("refused", each, file, spec.wrappers) for each in error.mistakes or (error,)]
+    findings = []
+    try:
+        planned = planned.with_refusals()
+    except VecwrapError as error:
+        findings.append(_refusal("refused" if isinstance(error, PlanError) else "unmakeable", error, file))
     return [*_unread_statistics(planned), *findings, *_findings_in(planned, strict)]
 
 
@@ -251,7 +225,7 @@ def finding_at(name: str, severity: Severity, fault: Fault, planned: Plan) -> Fi
 def _written(wrapper: WrapperSpec | PlannedWrapper) -> str:
     """``'wrappers[1] "framestack"'``: a wrapper's place within its file."""
     source = wrapper.source if isinstance(wrapper, WrapperSpec) else wrapper.spec.source
-    return wrapper.where.removeprefix(source.prefix())
+    return wrapper.where.removeprefix(str(source.place))
 
 
 def _refusal(

@@ -12,19 +12,22 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
 from typing import Any, NoReturn, TypeVar
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env_id, registry
 
 from vecwrap.errors import PlanError, SpecError, did_you_mean, is_installed
-from vecwrap.pipeline.games import find_game, makes_games, of_raw_game
 from vecwrap.pipeline.packages import how_to_install, where_it_is
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
 from vecwrap.pipeline.values import callable_name, copied, names_of, shown
+from vecwrap.pipeline.wrappers import PlannedWrapper, placed, refuse_inside
+from vecwrap.sources.declares import declared_by
+from vecwrap.sources.description import is_game
 from vecwrap.sources.factories import (
     MakeByCalling,
     MakeEngine,
@@ -38,6 +41,7 @@ from vecwrap.sources.import_paths import imported
 Env = gymnasium.Env[Any, Any]
 Known = TypeVar("Known")
 _ABSENT = object()
+_GAME_FUNCTIONS = "parallel_env", "env"  # of PettingZoo's modules; the first that is there is taken
 
 # Modules that need a package that their distribution does not install by default, and the command that does.
 _NEEDS = {
@@ -96,7 +100,7 @@ class Environment:
     @property
     def name(self) -> str:
         """Its name in a plan."""
-        return names_of(self.target if isinstance(self.target, tuple) else (self.target,))
+        return names_of(self.target)
 
     def effective_spec(self) -> EnvSpec | None:
         """The registration with the pipeline's ``env_kwargs`` merged into its own, for wrappers that look at them."""
@@ -114,6 +118,24 @@ class Environment:
         """The names of the arguments that it takes, as far as they are known; imports it."""
         return [parameter.name for parameter in Signature.of(self.creator(), skip=0).parameters]
 
+    def refuse_arguments(self, make: Callable[..., Any], called: str, kwargs: Mapping[str, Any]) -> None:
+        """Refuse arguments that a callable does not take, and a callable that needs others."""
+        signature = Signature.of(make, skip=0)
+        names = [parameter.name for parameter in signature.parameters]
+        given = [*kwargs] if self.engine_rows is None else [*kwargs, "num_envs"]
+        needed = [p.name for p in signature.parameters if p.default is REQUIRED and p.name not in given]
+        if needed:
+            raise PlanError(
+                f"{self.source}: {called} needs the argument {needed[0]}; expected a callable that makes an "
+                "environment without arguments. Give it in env_kwargs, or bind it: "
+                f"functools.partial({called}, {needed[0]}=...)."
+            )
+        for name in () if signature.any_name else kwargs:
+            if name not in names:
+                what = "render_mode" if name == "render_mode" else self.kwargs_source.at(name).label()
+                remedy = _near(name, names)
+                raise PlanError(f"{self.source}: {called} does not take {name}, so {what} has nowhere to go.{remedy}")
+
     def refuse_undrawable(self, where: str) -> None:
         """Refuse to draw if the package that a registered environment draws with is missing."""
         for part in self.each:
@@ -121,8 +143,43 @@ class Environment:
             if needed and not is_installed(needed[0]):
                 raise SpecError(f"{where}: {part.name} needs {needed[0]} to draw: {needed[1]}")
 
-    def of_engines(self, num_envs: int, where: str) -> Environment:
-        """Return what makes engines of so many rows instead; ``where`` that was asked for."""
+    def with_wrappers(self, wrappers: Sequence[PlannedWrapper], n: int) -> Environment:
+        """Return what makes it as its wrappers need it, or engines or games; refuse wrappers of what is not made."""
+        if self.is_game or self.engine_rows is not None:
+            return self._game(wrappers) if self.is_game else self._engines(wrappers, n)
+        if self.parts:
+            return _of_parts(self.target, [part.with_wrappers(wrappers, n) for part in self.parts])
+        environment = self
+        for wrapper in wrappers:
+            (make,) = environment.factories
+            if isinstance(make, MakeEnvironment):
+                kwargs = {**make.kwargs, **_needed_by(wrapper, environment)}
+                environment = dataclasses.replace(environment, factories=(dataclasses.replace(make, kwargs=kwargs),))
+        return environment
+
+    def _game(self, wrappers: Sequence[PlannedWrapper]) -> Environment:
+        if self.engine_rows is not None:
+            raise PlanError(f"{self.source}: a game is not an engine; leave envs_per_engine out: its agents are rows.")
+        if self.parts:
+            raise PlanError(f"{self.source}: expected one kind of game for all, got a list; build a vector of each.")
+        refuse_inside(
+            wrappers,
+            '"{name}" wraps a gymnasium.Env of one agent, and a game has several: expected a wrapper of the whole '
+            "vector (framestack, normalize, monitor, ...), which treats each agent's row by itself; or put one of "
+            "PettingZoo's or SuperSuit's around the game, in what makes it.",
+        )
+        return self
+
+    def _engines(self, wrappers: Sequence[PlannedWrapper], n: int) -> Environment:
+        rows, where = self.engine_rows, dataclasses.replace(self.source, steps=("envs_per_engine",))
+        assert rows is not None
+        if rows < 1 or n % rows:
+            raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
+        refuse_inside(
+            wrappers,
+            f"it wraps single environments, and an engine steps {rows} at once. Expected a wrapper of the whole "
+            "vector; or leave envs_per_engine out: then each sub-environment is wrapped alone.",
+        )
         if self.parts:
             raise PlanError(f"{where}: expected one environment for all, got a list of them.")
         (make,) = self.factories
@@ -132,21 +189,28 @@ class Environment:
                     f"{where}: {self.name} is registered without a vector class of its own (vector_entry_point); leave "
                     "it out, or give a callable that makes a gymnasium.vector.VectorEnv."
                 )
-            return dataclasses.replace(self, factories=(MakeEngine(make.env_spec, make.kwargs, num_envs),))
+            return dataclasses.replace(self, factories=(MakeEngine(make.env_spec, make.kwargs, rows),))
         called, keywords = (make.func, make.keywords) if isinstance(make, MakeByCalling) else (make, {})
         if any(parameter.name == "num_envs" for parameter in Signature.of(called, skip=0).parameters):
-            return dataclasses.replace(self, factories=(MakeByCalling(called, {"num_envs": num_envs, **keywords}),))
+            return dataclasses.replace(self, factories=(MakeByCalling(called, {"num_envs": rows, **keywords}),))
         return self
 
-    def with_kwargs(self, needed: Callable[[Environment], Mapping[str, Any]]) -> Environment:
-        """Return the same with the arguments that each registered one needs additionally."""
-        if self.parts:
-            return _of_parts(self.target, [part.with_kwargs(needed) for part in self.parts])
-        (make,) = self.factories
-        if not isinstance(make, MakeEnvironment):
-            return self
-        kwargs = {**make.kwargs, **needed(self)}
-        return dataclasses.replace(self, factories=(dataclasses.replace(make, kwargs=kwargs),))
+
+def _needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str, Any]:
+    """What a wrapper needs an id to be made with, as ``atari`` needs every frame."""
+    registered = environment.effective_spec()
+    assert registered is not None
+    with placed(wrapper.where):
+        needed = declared_by(wrapper.target).environment_kwargs(registered, *wrapper.bound.args, **wrapper.bound.kwargs)
+    for key, value in needed.items():
+        if environment.kwargs.get(key, value) != value:
+            given, name = shown(environment.kwargs[key]), wrapper.spec.name
+            takes_it = any(parameter.name == key for parameter in Signature.of(wrapper.target).parameters)
+            raise PlanError(
+                f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} needs it, got {given}. "
+                + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
+            )
+    return needed
 
 
 def find_environment(
@@ -154,14 +218,13 @@ def find_environment(
     env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     render_mode: str | None = None,
     source: Source | None = None,
-    *,
-    given: Sequence[str] = (),
+    engine_rows: int | None = None,
 ) -> Environment:
-    """Find what to build; callables get the arguments in ``given`` later."""
+    """Find what to build: single environments, games, or engines that step so many rows at once."""
     source = source or Source(steps=("env",))
     kwargs_source = dataclasses.replace(source, steps=("env_kwargs",))
     if not isinstance(target, tuple) and (env_kwargs is None or isinstance(env_kwargs, Mapping)):
-        return _find_one(target, env_kwargs or {}, render_mode, source, kwargs_source, given)
+        return _find_one(target, env_kwargs or {}, render_mode, source, kwargs_source, engine_rows)
     lengths = [len(each) for each in (target, env_kwargs) if isinstance(each, (tuple, list))]
     if lengths[0] != lengths[-1]:
         raise PlanError(
@@ -173,9 +236,9 @@ def find_environment(
         kwargs, kwargs_at = env_kwargs or {}, kwargs_source
         if not isinstance(kwargs, Mapping):
             kwargs, kwargs_at = kwargs[i], kwargs_source.at(i)
-        parts.append(_find_one(one, kwargs, render_mode, at, kwargs_at, given))
+        parts.append(_find_one(one, kwargs, render_mode, at, kwargs_at, engine_rows))
     resolved = tuple(part.target for part in parts) if isinstance(target, tuple) else parts[0].target
-    return _of_parts(resolved, parts)
+    return dataclasses.replace(_of_parts(resolved, parts), source=source, engine_rows=engine_rows)
 
 
 def _of_parts(target: Any, parts: Sequence[Environment]) -> Environment:
@@ -189,7 +252,7 @@ def _find_one(
     render_mode: str | None,
     source: Source,
     kwargs_source: Source,
-    given: Sequence[str],
+    engine_rows: int | None,
 ) -> Environment:
     kwargs = {key: copied(value) for key, value in env_kwargs.items()}
     if render_mode is not None:
@@ -200,6 +263,7 @@ def _find_one(
     rendering = RenderMode(kwargs.get("render_mode"), str(mode), render_mode == "human")
     known: dict[str, Any] = {
         "render_mode": rendering, "kwargs": env_kwargs, "source": source, "kwargs_source": kwargs_source,
+        "engine_rows": engine_rows,
     }  # fmt: skip
     if isinstance(target, str) and target.startswith(f"{PETTINGZOO}:"):
         make = find_game(target.partition(":")[2], kwargs, f'{source} "{target}"')
@@ -208,9 +272,12 @@ def _find_one(
     if isinstance(found, EnvSpec):
         name, found = _registered(target, found, source)
         return Environment(name, (MakeEnvironment(found, kwargs, rendering),), found, **known)
-    rendering.refuse_undeclared(found, callable_name(found))
-    made = _with_kwargs(found, kwargs, source, kwargs_source, given)
-    return Environment(target, (made,), is_game=makes_games(found), **known)
+    name = callable_name(found)
+    rendering.refuse_undeclared(found, name)
+    made = MakeByCalling(found, kwargs) if kwargs else found
+    environment = Environment(target, (made,), is_game=makes_games(found), **known)
+    environment.refuse_arguments(found, name, kwargs)
+    return environment
 
 
 def engine_of(entry_point: Any) -> str | None:
@@ -241,7 +308,14 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
     """
     module_name, colon, name = target.rpartition(":")
     if not colon:
-        return _lookup(name) or _unknown(target, name, source)
+        if (found := _lookup(name)) is not None:
+            return found
+        _refuse_near_miss(target, name, source)
+        near = where_it_is(name) or _near(target, registry)
+        remedy = near or (
+            ' An id of a package that is not imported yet is written "module:Id-v0"; so is a callable, "module:attr".'
+        )
+        raise SpecError(f'{source} "{target}": unknown environment.{remedy}')
     if remedy := how_to_install(module_name):
         raise SpecError(f'{source} "{target}": there is no module {module_name}. {remedy.strip()}')
     module: Any = imported(module_name, str(source))
@@ -253,12 +327,11 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
 
 def _lookup(name: str) -> EnvSpec | None:
     """Find a registration; ale-py's ids are found even if nobody has imported it."""
-    if (found := _registered_as(name)) is not None:
-        return found
-    if "ale_py" in sys.modules or not is_installed("ale_py"):
-        return None
-    importlib.import_module("ale_py")
-    return _registered_as(name)
+    found = _registered_as(name)
+    if found is None and "ale_py" not in sys.modules and is_installed("ale_py"):
+        importlib.import_module("ale_py")
+        found = _registered_as(name)
+    return found
 
 
 def _registered_as(name: str) -> EnvSpec | None:
@@ -273,17 +346,10 @@ def _registered_as(name: str) -> EnvSpec | None:
     return None if latest is None else registry.get(f"{name}-v{latest}")
 
 
-def _unknown(target: str, name: str, source: Source) -> NoReturn:
-    _refuse_near_miss(target, name, source)
-    near = where_it_is(name) or did_you_mean(target, registry)
-    remedy = ' An id of a package that is not imported yet is written "module:Id-v0"; so is a callable, "module:attr".'
-    raise SpecError(f'{source} "{target}": unknown environment.{near or remedy}')
-
-
 def _refuse_near_miss(target: str, name: str, source: Source) -> None:
     """Refuse an id that would be known with another package installed, or is known in another version."""
     if _ATARI.fullmatch(name) and not is_installed("ale_py"):
-        raise SpecError(f'{source.prefix()}{target} needs ale-py: pip install "vecwrap[atari]"')
+        raise SpecError(f'{source.place}{target} needs ale-py: pip install "vecwrap[atari]"')
     stem = name.rpartition("-v")[0]
     same = [known for known in registry if stem and (known.rpartition("-v")[0] == stem or known.endswith(f"/{name}"))]
     if same:
@@ -304,12 +370,16 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
             f'{source} "{target}": expected a callable that makes an environment, or an id, got {shown(held)}, which '
             f"{module_name} holds under this name."
         )
-    near = did_you_mean(name, [*registry, *(each for each, made in vars(module).items() if callable(made))])
-    near = near.replace('"', f'"{module_name}:', 1)  # names are compared without the module, which all share
+    known = [*registry, *(each for each, made in vars(module).items() if callable(made))]
     raise SpecError(
         f'{source} "{target}": unknown environment: {module_name} holds no {name}, and no id is registered as '
-        f"{name}.{near}"
+        f"{name}.{_near(name, known, module_name)}"
     )
+
+
+def _near(name: str, known: Iterable[str], module: str = "") -> str:
+    """A similar name, which is compared without the module that all share."""
+    return did_you_mean(name, known).replace('"', f'"{module}:' if module else '"', 1)
 
 
 def _registered(target: str | EnvSpec, found: EnvSpec, source: Source) -> tuple[str | EnvSpec, EnvSpec]:
@@ -329,41 +399,66 @@ def _registered(target: str | EnvSpec, found: EnvSpec, source: Source) -> tuple[
     if isinstance(entry_point, str):
         needed = of_module(_NEEDS, entry_point)
         if needed and not is_installed(needed[0]):
-            raise SpecError(f"{source.prefix()}{name} needs {needed[0].replace('_', '-')}: {needed[1]}")
+            raise SpecError(f"{source.place}{name} needs {needed[0].replace('_', '-')}: {needed[1]}")
         module_name, _, attr = entry_point.partition(":")
         if module_name == "__main__":  # another process has a different one
             found = dataclasses.replace(found, entry_point=getattr(sys.modules["__main__"], attr))
     return target, found
 
 
-# -- callables --------------------------------------------------------------------------------------------------------
+# -- games of several agents ----------------------------------------------------------------------------------------
 
 
-def _with_kwargs(
-    make: Callable[..., Any],
-    kwargs: Mapping[str, Any],
-    source: Source,
-    kwargs_source: Source,
-    given: Sequence[str],
-) -> Callable[..., Any]:
-    """Bind arguments to a callable, if it takes them; those in ``given`` it gets later."""
-    signature = Signature.of(make, skip=0)
-    names = [parameter.name for parameter in signature.parameters]
-    needed = [p.name for p in signature.parameters if p.default is REQUIRED and p.name not in {*kwargs, *given}]
-    called = callable_name(make)
-    if needed:
-        raise PlanError(
-            f"{source}: {called} needs the argument {needed[0]}; expected a callable that makes an environment without "
-            f"arguments. Give it in env_kwargs, or bind it: functools.partial({called}, {needed[0]}=...)."
+def find_game(name: str, kwargs: Mapping[str, Any], where: str) -> MakeGame:
+    """Find an id in PettingZoo's registry; of games that are there in both forms, the parallel one."""
+    if not is_installed(PETTINGZOO):
+        raise SpecError(
+            f'{where} needs PettingZoo: pip install "vecwrap[games]" (with a game\'s own packages, as in '
+            '"pettingzoo[classic]").'
         )
-    if not signature.any_name:
-        for name in kwargs:
-            if name not in names:
-                what = "render_mode" if name == "render_mode" else kwargs_source.at(name).label()
-                raise PlanError(
-                    f"{source}: {called} does not take {name}, so {what} has nowhere to go.{did_you_mean(name, names)}"
-                )
-    return MakeByCalling(make, dict(kwargs)) if kwargs else make
+    import pettingzoo
+
+    registries = getattr(pettingzoo, "parallel_registry", None), getattr(pettingzoo, "aec_registry", None)
+    if None in registries:
+        raise SpecError(
+            f"{where}: the installed PettingZoo has no registry, which came with 1.27; give what makes the game, "
+            "pettingzoo.classic.connect_four_v3.env for instance."
+        )
+    from pettingzoo.env_registry.helpers import find_spec
+
+    for kind, games in zip(("parallel", "aec"), registries, strict=True):
+        try:
+            return MakeGame(kind, find_spec(games, name), kwargs)
+        except Exception:  # of several kinds, all of which say that it is not in this registry
+            continue
+    known = sorted({*pettingzoo.parallel_registry, *pettingzoo.aec_registry})
+    raise SpecError(f"{where}: PettingZoo has no such game.{_near(name, known, PETTINGZOO)}")
+
+
+def of_raw_game(make: Any) -> Any:
+    """What PettingZoo's functions, which take any arguments, make the game with: ``raw_env``; else the same."""
+    for _ in range(2):  # parallel_env calls env, which calls raw_env
+        if isinstance(make, FunctionType) and inspect.getfullargspec(make)[:3] == ([], None, "kwargs"):
+            seen = {**make.__globals__, **inspect.getclosurevars(make).nonlocals}
+            make = seen.get("raw_env") or seen.get("env_fn") or make
+    return make
+
+
+def makes_games(make: Any) -> bool:
+    """Whether it can be seen that a callable makes games: by its class, its module, or what it says that it returns."""
+    make = getattr(make, "func", make)  # of a partial
+    if isinstance(make, type):
+        return is_game(make)
+    if str(getattr(make, "__module__", "")).partition(".")[0] == PETTINGZOO:
+        return True
+    returns = getattr(make, "__annotations__", {}).get("return")
+    return isinstance(returns, type) and is_game(returns)
+
+
+def from_module(module: ModuleType) -> str | None:
+    """The path of what makes games in one of PettingZoo's modules, or in one like it; None if there is nothing."""
+    found = [name for name in _GAME_FUNCTIONS if makes_games(getattr(module, name, None))]
+    return f"{module.__name__}:{found[0]}" if found else None
 
 
 # -- what cannot be sent to a worker ----------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from typing import Any
 
 from vecwrap.errors import SpecError, did_you_mean, for_each
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.changes import KEYS, change_wrappers, find_wrapper, with_argument
+from vecwrap.pipeline.changes import KEYS, Draft, change_wrappers, find_wrapper, with_argument
 from vecwrap.pipeline.places import Place, Source
 from vecwrap.pipeline.signatures import Signature
-from vecwrap.pipeline.spec import PipelineSpec, from_draft, overridden, to_draft
+from vecwrap.pipeline.spec import PipelineSpec, from_draft, overridden
 from vecwrap.pipeline.values import Settings, canonical, shown
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import plan_wrappers
@@ -45,11 +45,11 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
     folder.
     """
     section, source = dict(spec.eval), spec.source.at("eval")
-    words = _wrappers(spec.wrappers, section.pop("wrappers", {}), source.at("wrappers"))
+    words = _wrappers(spec.wrappers, section.pop("wrappers", None), source.at("wrappers"))
     wrappers = tuple(part for word in words for part in _parts_in_evaluation(word))
     if section.get("training") is None:
         section["training"] = False
-    draft = to_draft(spec)
+    draft = Draft.of(spec)
     draft.write_over(section, source)
     draft.settings |= {"wrappers": wrappers, "eval": Settings()}
     return from_draft(draft)
@@ -68,10 +68,10 @@ def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str
 
 def _wrappers(wrappers: Sequence[WrapperSpec], written: Any, source: Source) -> tuple[WrapperSpec, ...]:
     """The section's own list of wrappers if there is one, else the pipeline's with the section's changes."""
-    if not isinstance(written, Mapping):
+    if written is not None and not isinstance(written, Mapping):
         return for_each(written, lambda wrapper: _in_evaluation(wrapper, of_training=False))
     changed = tuple(_in_evaluation(wrapper, of_training=True) for wrapper in wrappers)
-    for step, change in written.items():
+    for step, change in (written or {}).items():
         changed = change_wrappers(changed, {step: change}, source)
         if not isinstance(change, Mapping):  # the whole wrapper was written for the evaluation
             index = find_wrapper(changed, step, source)
@@ -98,6 +98,6 @@ def _parts_in_evaluation(word: WrapperSpec) -> tuple[WrapperSpec, ...]:
     """Replace a preset by its wrappers if one of them differs in an evaluation."""
     if not isinstance(registry.wrappers.find(word.target, word.where), Preset):
         return (word,)
-    parts = tuple(wrapper.spec for wrapper in plan_wrappers([word])[1])
+    parts = tuple(wrapper.spec for wrapper in plan_wrappers([word]))
     asked = tuple(_in_evaluation(part, of_training=True) for part in parts)
     return (word,) if asked == parts else asked

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError
+from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import as_data, is_scalar, shown
+from vecwrap.pipeline.values import plain, shown
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.sources.description import (
     bytes_of,
@@ -80,13 +80,15 @@ class Row:
 
     name: str
     runs_in: str  # "worker" or "parent"
-    arguments: str = ""  # as they were given
-    settings: Mapping[str, Any] = field(default_factory=dict)  # with their defaults
-    preset: str = ""
-    words: str = ""
-    at_end: str = ""
+    planned_words: str
+    wrapper: PlannedWrapper | None = None  # None for the environment
     before: Stage | None = None  # None if not known yet
     after: Stage | None = None
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as they were given."""
+        return self.wrapper.arguments if self.wrapper else ""
 
     @property
     def observations(self) -> str:
@@ -113,9 +115,9 @@ class Row:
         return "" if before == space else f"{space_text(space)} from the agent → {space_text(before)}"
 
     @property
-    def all_words(self) -> list[str]:
+    def words(self) -> list[str]:
         """What it does, as planned and as made."""
-        return [words for words in (self.words, self.after.words if self.after else "") if words]
+        return [words for words in (self.planned_words, self.after.words if self.after else "") if words]
 
     def bytes_per_step(self, n: int) -> int | None:
         """The size of n observations, or of as many as come out; None if unknown, or if it varies."""
@@ -152,24 +154,25 @@ class Explanation:
         room = WIDTH - sum(2 + width for width in widths)
         beside = [name if len(text) > room else text for name, text in zip(names, whole, strict=True)]
         widths.insert(0, max(map(len, beside)))
-        lines: list[Line] = [[("head", part)] for part in _wrapped(self._head())]
+        spec = self.pipeline
+        rows = [f"{len(self.agents)} agents each, {self.num_rows} rows"] if self.agents else []
+        seed = [] if spec.seed is None else [f"seed={spec.seed}"]
+        head = ", ".join([spec.env_name, f"n={spec.n}", *rows, *seed, spec.autoreset, f"pipeline {spec.hash}"])
+        lines: list[Line] = [[("head", part)] for part in _wrapped(head)]
         lines.append([("title", _in_columns(["", *titles], widths))])
         for depth, (row, name, first, cells) in enumerate(zip(self.rows, names, beside, table, strict=True)):
             lines.append([("name", name), ("plain", _in_columns([first, *cells], widths)[len(name) :])])
             for note in ([row.arguments] if first != whole[depth] else []) + self._notes(row):
                 lines += [[("note", part)] for part in _wrapped(note, "  " * depth + "    ")]
         plain = textwrap.wrap(self._backend(), WIDTH, subsequent_indent="    ")
-        plain += [part for note in self._backend_notes() for part in _wrapped(note, "    ")]
+        if self.pipeline.render_mode == "human":
+            plain.append("    shown in a window until Esc")
+        if self.reason:
+            plain += _wrapped(f"because {self.reason}", "    ")
         return lines + [[("plain", part)] for part in plain]
 
     def __str__(self) -> str:
         return "\n".join("".join(text for _, text in line) for line in self.lines())
-
-    def _head(self) -> str:
-        spec = self.pipeline
-        seed = [] if spec.seed is None else [f"seed={spec.seed}"]
-        rows = [f"{len(self.agents)} agents each, {self.num_rows} rows"] if self.agents else []
-        return ", ".join([spec.env_name, f"n={spec.n}", *rows, *seed, spec.autoreset, f"pipeline {spec.hash}"])
 
     def _cells(self, row: Row) -> tuple[str, str, str]:
         if row.after is None:
@@ -181,8 +184,8 @@ class Explanation:
 
     def _notes(self, row: Row) -> list[str]:
         """The lines under a row: what it does, to what, and what at an episode's end."""
-        notes = [f"part of the preset {row.preset}"] if row.preset else []
-        notes += row.all_words
+        notes = [f"part of the preset {row.wrapper.preset}"] if row.wrapper and row.wrapper.preset else []
+        notes += row.words
         if len(row.observations) > _SPACE:
             notes.append(f"observations: {row.observations.removeprefix('→ ')}")
         if row.before is not None and row.after is not None and row.after.num_rows is not None:
@@ -190,7 +193,10 @@ class Explanation:
             notes += [f"rows: {before} → {row.after.num_rows}"] if row.after.num_rows != before else []
         if row.actions:
             notes.append(f"actions: {row.actions}")
-        at_end = row.at_end or (_IN_MODE[self.pipeline.autoreset] if row.before is None and row.after else "")
+        if row.wrapper is not None:
+            at_end = row.wrapper.at_end
+        else:
+            at_end = _IN_MODE[self.pipeline.autoreset] if row.after else ""
         return [*notes, f"at an episode's end: {_lower(at_end)}"] if at_end else notes
 
     def _backend(self) -> str:
@@ -214,15 +220,11 @@ class Explanation:
         others += [] if self.pipeline.batch_size is None else [f"batch_size={self.pipeline.batch_size}"]
         return line + (f"; {', '.join(others)}" if others else "")
 
-    def _backend_notes(self) -> list[str]:
-        notes = ["shown in a window until Esc"] * (self.pipeline.render_mode == "human")
-        return [*notes, f"because {self.reason}"] if self.reason else notes
-
     # -- as data
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
-        environment, *wrappers = map(self._row_data, self.rows)
+        environment, *wrappers = [self._row_data(row) for row in self.rows]
         spec, shares = self.pipeline, self.shares
         return {
             "pipeline": spec.hash,
@@ -237,22 +239,24 @@ class Explanation:
                 "sub_environments_of_parent": shares.parent if shares else None,
                 "because": self.reason or None,
             },
-            "environment": {key: environment[key] for key in ("name", "runs_in", "words", "after", "bytes_per_step")},
+            "environment": environment,
             "wrappers": wrappers,
         }
 
     def _row_data(self, row: Row) -> dict[str, Any]:
-        return {
+        data = {
             "name": row.name,
-            "arguments": {key: _plain(value) for key, value in row.settings.items()},
-            "preset": row.preset or None,
             "runs_in": row.runs_in,
-            "words": row.all_words,
-            "at_an_episodes_end": row.at_end or None,
-            "before": _stage_data(row.before),
+            "words": row.words,
             "after": _stage_data(row.after),
             "bytes_per_step": row.bytes_per_step(self.num_rows),
         }
+        if row.wrapper is not None:
+            data["arguments"] = {key: _plain(value) for key, value in row.wrapper.spec.kwargs.items()}
+            data["preset"] = row.wrapper.preset or None
+            data["at_an_episodes_end"] = row.wrapper.at_end or None
+            data["before"] = _stage_data(row.before)
+        return data
 
 
 def seats(agents: Sequence[str] | None, padding: str) -> str:
@@ -288,9 +292,7 @@ def _stage_data(stage: Stage | None) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    value = as_data(value)
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    return value if is_scalar(value) else shown(value)
+    try:
+        return plain(value, "")
+    except SpecError:  # it lives in this process only
+        return shown(value)

@@ -7,14 +7,15 @@ evaluated, and its limits keep an untrusted file from filling the memory.
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple
 
 from vecwrap.env.saving import open_regular
-from vecwrap.errors import SpecError, printable
+from vecwrap.errors import SpecError
 from vecwrap.pipeline.places import MAX_DEPTH, Place, Source, Steps, fail
 from vecwrap.pipeline.scalars import read_integer, read_yaml_scalar, write_yaml_scalar
 from vecwrap.pipeline.values import shown
@@ -69,17 +70,25 @@ def read_text(path: Path) -> str:
         raise SpecError(f"{path}: expected text in UTF-8, got byte {data[error.start]:#x} at {error.start}.") from None
 
 
-def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, Any], Source]]:
+def lineage(data: Any, source: Source) -> list[tuple[Mapping[Any, Any], Source]]:
     """Follow ``extends``: the contents of each file, without it, and their source; the outermost base first."""
-    _refuse_no_mapping(data, source, "env: CartPole-v1")
-    found = [(_own(data), source)]
-    seen = [Path(source.file).resolve()] if source.file and is_file(Path(source.file)) else []
-    names = [source.file or "pipeline"]
-    while (base := data.get(_EXTENDS)) is not None:
+    found: list[tuple[Mapping[Any, Any], Source]] = []
+    names, seen = [source.file or "pipeline"], []
+    if is_file(source.file):
+        seen.append(Path(source.file).resolve())
+    while True:
+        if not isinstance(data, Mapping):
+            got = "an empty file" if data is None and source.file else shown(data)
+            such_as = "n: 8" if found else "env: CartPole-v1"
+            fail(source, f'expected the keys of a pipeline, such as "{such_as}", got {got}')
+        found.append(({key: value for key, value in data.items() if key not in (_EXTENDS, _SCHEMA)}, source))
+        base = data.get(_EXTENDS)
+        if base is None:
+            return found[::-1]
         at = source.at(_EXTENDS)
         if not isinstance(base, str) or not base:
             fail(at, f"expected the path of a pipeline file, got {shown(base)}")
-        path = (at.directory or Path()) / base
+        path = (at.place.directory or Path()) / base
         names.append(str(path))
         if is_folder(path):
             fail(at, f'expected the path of a pipeline file, got the folder "{path}"; name the file in it')
@@ -89,41 +98,16 @@ def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, 
             fail(at, f"the files extend each other in a circle: {' > '.join(names)}")
         seen.append(path.resolve())
         data, source = read_file(path)
-        _refuse_no_mapping(data, source, "n: 8")
-        found.append((_own(data), source))
-    return found[::-1]
 
 
-def _refuse_no_mapping(data: Any, source: Source, such_as: str) -> None:
-    if not isinstance(data, Mapping):
-        got = "an empty file" if data is None and source.file else shown(data)
-        fail(source, f'expected the keys of a pipeline, such as "{such_as}", got {got}')
-
-
-def _own(data: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    return {key: value for key, value in data.items() if key not in (_EXTENDS, _SCHEMA)}
+# Those of Path raise for a name that is too long.
+is_file = os.path.isfile
+is_folder = os.path.isdir
 
 
 def names_file(text: str) -> bool:
     """Whether a text is a pipeline file's name, by its suffix; a pipeline in one line may end in one, too."""
     return text.endswith(SUFFIXES) and not re.search(r"\||\s[\w.]+=", text)
-
-
-def is_file(path: Path) -> bool:
-    """Whether there is a file of this name; invalid names do not raise."""
-    return _exists(path.is_file)
-
-
-def is_folder(path: Path) -> bool:
-    """Whether there is a folder of this name; invalid names do not raise."""
-    return _exists(path.is_dir)
-
-
-def _exists(look: Callable[[], bool]) -> bool:
-    try:
-        return look()
-    except (OSError, ValueError):  # a name too long, or with a NUL in it
-        return False
 
 
 # -- events to values -------------------------------------------------------------------------------------------------
@@ -164,7 +148,10 @@ class _Reader:
         self.lines.setdefault(steps, event.line)
         if event.kind == "alias":
             if event.value not in self._anchors:
-                self._fail(event, f"*{event.value} stands for nothing: no &{event.value} is complete before it")
+                fail(
+                    f"{self._name}:{event.line}",
+                    f"*{event.value} stands for nothing: no &{event.value} is complete before it",
+                )
             value, size = self._anchors[event.value]
             self._add(size, event)
             return value
@@ -172,18 +159,16 @@ class _Reader:
         if event.kind == "scalar":
             value = event.value
         elif len(steps) >= MAX_DEPTH:
-            self._fail(event, f"nested more than {MAX_DEPTH} deep")
+            fail(f"{self._name}:{event.line}", f"nested more than {MAX_DEPTH} deep")
+        elif event.kind == "{":
+            value = self._mapping(steps)
         else:
-            value = self._list(steps) if event.kind == "[" else self._mapping(steps)
+            value = []
+            while (inner := next(self._events)).kind != "]":
+                value.append(self.value(inner, (*steps, len(value))))
         if event.anchor is not None:
             self._anchors[event.anchor] = value, self._count - before
         return value
-
-    def _list(self, steps: Steps) -> list[Any]:
-        found: list[Any] = []
-        while (event := next(self._events)).kind != "]":
-            found.append(self.value(event, (*steps, len(found))))
-        return found
 
     def _mapping(self, steps: Steps) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
@@ -191,10 +176,10 @@ class _Reader:
         while (event := next(self._events)).kind != "}":
             key = self.value(event, (*steps, "")) if event.kind in ("scalar", "alias") else []
             if isinstance(key, (list, dict)):
-                self._fail(event, "expected a plain key, got a list or mapping")
+                fail(f"{self._name}:{event.line}", "expected a plain key, got a list or mapping")
             if key in lines:
                 again = f'the key "{key}" stands here for the second time; the first is in line {lines[key]}'
-                self._fail(event, again)
+                fail(f"{self._name}:{event.line}", again)
             lines[key] = self.lines[(*steps, key)] = event.line
             found[key] = self.value(next(self._events), (*steps, key))
         return found
@@ -202,16 +187,10 @@ class _Reader:
     def _add(self, size: int, event: _Event) -> None:
         self._count += size
         if self._count > MAX_VALUES:
-            self._fail(
-                event, f"the file stands for more than {MAX_VALUES:,} values, aliases counted; is this a pipeline?"
+            fail(
+                f"{self._name}:{event.line}",
+                f"the file stands for more than {MAX_VALUES:,} values, aliases counted; is this a pipeline?",
             )
-
-    def _fail(self, event: _Event, message: str) -> NoReturn:
-        _fail(self._name, event.line, message)
-
-
-def _fail(name: str, line: int, message: str) -> NoReturn:
-    raise SpecError(f"{name}:{line}: {printable(message[:400])}{'' if message.endswith('?') else '.'}")
 
 
 # -- YAML -------------------------------------------------------------------------------------------------------------
@@ -224,6 +203,15 @@ _REMEDIES = {
     "while parsing a flow": "Text that holds a colon, a comma or a bracket needs quotes.",
     "could not find expected ':'": 'A key ends with a colon and a space: "n: 4".',
     "mapping values are not": 'Keys of one mapping begin in the same column; text that holds ": " needs quotes.',
+}
+
+
+_TEXT_TAGS = ("!", "tag:yaml.org,2002:str")
+_BRACKETS: dict[str, Literal["[", "]", "{", "}"]] = {
+    "SequenceStartEvent": "[",
+    "SequenceEndEvent": "]",
+    "MappingStartEvent": "{",
+    "MappingEndEvent": "}",
 }
 
 
@@ -252,38 +240,32 @@ def _yaml_events(events: Iterator[Any], name: str) -> Iterator[_Event]:
     begun = False
     for event in events:
         kind, line = type(event).__name__, event.start_mark.line + 1
+        tag = getattr(event, "tag", None)
+        if tag is not None and not (kind == "ScalarEvent" and tag in _TEXT_TAGS):
+            remedy = "a pipeline file holds plain values only. Remove it"
+            fail(f"{name}:{line}", f"the tag {tag} is not read: {remedy}")
         if kind == "ScalarEvent":
-            yield _Event("scalar", line, _yaml_scalar(event, line, name), event.anchor)
+            yield _Event("scalar", line, _yaml_scalar(event, f"{name}:{line}"), event.anchor)
         elif kind == "AliasEvent":
             yield _Event("alias", line, event.anchor)
-        elif kind in ("SequenceStartEvent", "MappingStartEvent"):
-            if event.tag is not None:
-                _refuse_tag(event, line, name)
-            yield _Event("[" if kind == "SequenceStartEvent" else "{", line, anchor=event.anchor)
-        elif kind in ("SequenceEndEvent", "MappingEndEvent"):
-            yield _Event("]" if kind == "SequenceEndEvent" else "}", line)
+        elif kind in _BRACKETS:
+            yield _Event(_BRACKETS[kind], line, anchor=getattr(event, "anchor", None))
         elif kind == "DocumentStartEvent":
             if begun:
-                _fail(name, line, "a second document begins; expected one pipeline a file")
+                fail(f"{name}:{line}", "a second document begins; expected one pipeline a file")
             begun = True
 
 
-def _yaml_scalar(event: Any, line: int, name: str) -> Any:
-    if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
-        _refuse_tag(event, line, name)
+def _yaml_scalar(event: Any, where: str) -> Any:
     if event.style is not None or event.tag is not None:
         text: str = event.value
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")  # joins JSON's pairs
     if event.value == "<<":
-        _fail(name, line, "YAML 1.2 has no merge keys; a file builds upon another one with extends")
+        fail(where, "YAML 1.2 has no merge keys; a file builds upon another one with extends")
     try:
         return read_yaml_scalar(event.value)
     except ValueError as error:  # a number with too many digits
-        _fail(name, line, str(error))
-
-
-def _refuse_tag(event: Any, line: int, name: str) -> NoReturn:
-    _fail(name, line, f"the tag {event.tag} is not read: a pipeline file holds plain values only. Remove it")
+        fail(where, str(error))
 
 
 def write_yaml(value: Mapping[str, Any], blocks: Sequence[str] = ()) -> str:
@@ -346,4 +328,4 @@ def _json_events(text: str, name: str) -> Iterator[_Event]:
             try:
                 yield _Event("scalar", line, json.loads(token, parse_int=read_integer))
             except ValueError as error:  # a number with too many digits
-                _fail(name, line, str(error))
+                fail(f"{name}:{line}", str(error))

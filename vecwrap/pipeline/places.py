@@ -59,15 +59,6 @@ class Source:
         """The name of the file that the whole was read from, or ``""``."""
         return self.places.get((), self.otherwise).file
 
-    @property
-    def directory(self) -> Path | None:
-        """What the paths of this part are relative to."""
-        return self.place.directory
-
-    def prefix(self) -> str:
-        """``"pong.yaml:7: "``, or ``""`` for what is not in a file."""
-        return str(self.place)
-
     def label(self) -> str:
         """``"wrappers[1]"``, ``"backend.workers"``."""
         label = ""
@@ -76,15 +67,10 @@ class Source:
         return printable(label) or "pipeline"
 
     def __str__(self) -> str:
-        return self.prefix() + self.label()
+        return f"{self.place}{self.label()}"
 
 
-def fail(source: Source, message: str) -> NoReturn:
-    """Raise a SpecError that begins with the place."""
-    fail_where(str(source), message)
-
-
-def fail_where(where: str, message: str) -> NoReturn:
-    """Raise a SpecError that begins with ``where`` and ends with a full stop; long messages are cut."""
+def fail(where: Source | str, message: str) -> NoReturn:
+    """Raise a SpecError that begins with the place and ends with a full stop; long messages are cut."""
     message = printable(message if len(message) < 1000 else f"{message[:997]}...")
     raise SpecError(f"{where}: {message}{'' if message.endswith(('?', '.')) else '.'}")

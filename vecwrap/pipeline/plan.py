@@ -8,7 +8,6 @@ Mistakes that can be built nevertheless are found by the rules (``vecwrap.pipeli
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,24 +23,20 @@ from vecwrap.backends.workers.process import Processes
 from vecwrap.env.backend import Backend
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError, SpecError, SubEnvError, cause_of, did_you_mean, with_words
+from vecwrap.errors import Mistakes, PlanError, SpecError, SubEnvError, cause_of, did_you_mean, with_words
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.backends import plan_backend, step_cost
+from vecwrap.pipeline.backends import plan_backend
 from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
-from vecwrap.pipeline.explain import Explanation, Line, Row, Shares, outer_stages, seats
-from vecwrap.pipeline.games import refuse_in_pipeline, why_not_around_games
-from vecwrap.pipeline.signatures import Signature
+from vecwrap.pipeline.explain import Explanation, Row, Shares, outer_stages, seats
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import Settings, is_path, shown
+from vecwrap.pipeline.values import is_path, shown
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import (
     PlannedWrapper,
-    placed,
     plan_wrappers,
     refuse_around_engine,
-    refuse_inside,
     refuse_wrong_order,
 )
 from vecwrap.sources.declares import declared_by
@@ -105,13 +100,15 @@ class Plan:
         """Which agents of a game are rows."""
         chosen = self.pipeline.agents
         if chosen is None or isinstance(chosen, tuple):
-            return Seats(chosen, opponents=_has_opponents(self.pipeline) and chosen is not None)
+            return Seats(chosen, opponents=chosen is not None and "opponents" in self.pipeline.wrapper_names)
         return Seats(pad=chosen["pad"])
 
     def start(self) -> VecEnv:
         """Start the backend, with the wrappers of the sub-environments but without those of the vector."""
         if self.environment.is_game and self.agents is None:
-            return self.with_agents().start()
+            with self._look() as one:
+                agents, padding = one.get_attr("agents")[0], one.get_attr("padding")[0]
+            return dataclasses.replace(self, agents=agents, padding=padding).start()
         options = dict(self.backend_options)
         if self.agents is not None and options.get("envs_per_worker") is not None:
             options["envs_per_worker"] *= len(self.agents)  # a backend counts rows
@@ -122,15 +119,9 @@ class Plan:
 
     def as_game(self) -> Plan:
         """Return the plan of the same environment, which turned out to be a game."""
-        environment = dataclasses.replace(self.environment, is_game=True)
-        _refuse_around_games(self.pipeline, environment, self.wrappers)
-        reason = plan_backend(self.written, self.n, games=True)[-1]
+        environment = dataclasses.replace(self.environment, is_game=True).with_wrappers(self.wrappers, self.n)
+        reason = plan_backend(self.written, self.n, environment)[-1]
         return dataclasses.replace(self, environment=environment, reason=reason)
-
-    def with_agents(self) -> Plan:
-        """Look at one game for who takes part in it."""
-        with self._look() as one:
-            return dataclasses.replace(self, agents=one.get_attr("agents")[0], padding=one.get_attr("padding")[0])
 
     def _look(self) -> VecEnv:
         """Make one environment, engine or game to look at, or one of each kind, where the backend would make it."""
@@ -207,33 +198,16 @@ class Plan:
         stages = self.stages or (None,) * (len(self.wrappers) + 1)
         each = self.pipeline.env_kwargs
         words = f"env_kwargs of each: {shown(each)}" if isinstance(each, tuple) else seats(self.agents, self.padding)
-        rows = [Row(self.environment.name, inside, words=words, after=stages[0])]
+        rows = [Row(self.environment.name, inside, words, after=stages[0])]
         for wrapper, before, after in zip(self.wrappers, stages, stages[1:], strict=False):
-            row = Row(
-                wrapper.spec.name,
-                inside if wrapper.runs_in == "worker" else "parent",
-                arguments=wrapper.arguments,
-                settings=wrapper.spec.kwargs,
-                preset=wrapper.preset,
-                words=wrapper.words,
-                at_end=wrapper.at_end,
-                before=before,
-                after=after,
-            )
-            rows.append(row)
+            runs_in = inside if wrapper.runs_in == "worker" else "parent"
+            rows.append(Row(wrapper.spec.name, runs_in, wrapper.words, wrapper, before, after))
         return tuple(rows)
 
     @property
-    def _explanation(self) -> Explanation:
+    def explanation(self) -> Explanation:
+        """What is shown of it, as text and as data."""
         return Explanation(self.pipeline, self.rows, self.shares, self.reason, self.agents or ())
-
-    def lines(self) -> list[Line]:
-        """Return the lines that ``print`` shows, each in parts that say what they are."""
-        return self._explanation.lines()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything that is shown as plain data, for JSON."""
-        return self._explanation.to_dict()
 
     def of_made(self, made: Sequence[VecEnv]) -> Plan:
         """Return the plan with the spaces of what was made from it.
@@ -248,7 +222,7 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        return str(self._explanation)
+        return str(self.explanation)
 
     def _repr_html_(self) -> str:
         """What ``print`` shows, for notebooks."""
@@ -307,9 +281,9 @@ class PlanAround(Plan):
 
 def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
     """Check wrappers to be put around an engine."""
-    words, wrappers = plan_wrappers(spec.wrappers)
+    wrappers = plan_wrappers(spec.wrappers)
     refuse_around_engine(wrappers)
-    resolved = dataclasses.replace(spec, wrappers=words)
+    resolved = dataclasses.replace(spec, wrappers=tuple(wrapper.spec for wrapper in wrappers))
     return PlanAround(resolved, Environment(spec.env, ()), wrappers, Dummy, {}, "", written=spec, engine=engine)
 
 
@@ -342,74 +316,47 @@ def plan(spec: PipelineSpec) -> Plan:
 
 def _plan(spec: PipelineSpec) -> Plan:
     """Plan the pipeline itself; its section ``eval`` stays as written."""
-    rows = spec.envs_per_engine
-    given = () if rows is None else ("num_envs",)
-    environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"), given=given)
-    environment = dataclasses.replace(environment, engine_rows=rows)
-    n = _how_many(spec, environment)
-    words, wrappers = plan_wrappers(_with_seats(spec))
-    refuse_wrong_order(wrappers)
-    if spec.agents is not None:
-        if environment.env_spec is not None:
-            raise PlanError(
-                f"{spec.where('agents')}: expected a game of several agents, got {environment.name}; leave it out."
-            )
-        environment = dataclasses.replace(environment, is_game=True)
-    if environment.is_game:
-        _refuse_around_games(spec, environment, wrappers)
-    elif rows is None:
-        for wrapper in wrappers:
-            environment = environment.with_kwargs(functools.partial(_needed_by, wrapper))
-    else:
-        environment = _engines(environment, spec, n, wrappers)
+    environment, n, words = None, spec.n or 1, _with_seats(spec)
+    wrappers: tuple[PlannedWrapper, ...] = ()
+    mistakes = Mistakes()
+    with mistakes:
+        env_source = spec.source.at("env")
+        environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, env_source, spec.envs_per_engine)
+        if spec.agents is not None and environment.env_spec is not None:
+            got = f"got {environment.name}; leave it out"
+            raise PlanError(f"{spec.where('agents')}: expected a game of several agents, {got}.")
+        environment = dataclasses.replace(environment, is_game=environment.is_game or spec.agents is not None)
+        n = _how_many(spec, environment)
+    with mistakes:
+        wrappers = plan_wrappers(words)
+        refuse_wrong_order(wrappers)
+    with mistakes:
+        runner, options, backend, reason = plan_backend(spec, n, environment, wrappers)
+    mistakes.raise_all()
+    assert environment is not None
+    environment = environment.with_wrappers(wrappers, n)
     draw = [wrapper.where for wrapper in wrappers if declared_by(wrapper.target).takes_frames]
     for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
         environment.refuse_undrawable(where)
-    inside = [wrapper for wrapper in wrappers if wrapper.runs_in == "worker"]
-    known = rows is None and environment.is_shipped and all(map(_is_shipped, inside))
-    cost = step_cost([part.env_spec for part in environment.each], len(inside)) if known else None
-    runner, options, backend, reason = plan_backend(
-        spec, n, known=known, cost=cost, games=environment.is_game, engine_rows=rows
-    )
     if backend.target not in IN_THIS_PROCESS:
         for part in environment.each:
             refuse_unsendable(part.factories[0], str(part.source))
-        for wrapper in inside:
-            refuse_unsendable(wrapper.around_sub_env, wrapper.where)
+        for wrapper in wrappers:
+            if wrapper.runs_in == "worker":
+                refuse_unsendable(wrapper.around_sub_env, wrapper.where)
+    stats = spec.stats
+    if stats is not None:
+        directory = spec.source.at("stats").place.directory
+        stats = str(Path(directory or "", Path(stats).expanduser()).absolute())
     resolved = dataclasses.replace(
-        spec, env=environment.target, n=n, wrappers=words, backend=backend, stats=_stats(spec)
+        spec,
+        env=environment.target,
+        n=n,
+        wrappers=tuple(wrapper.spec for wrapper in wrappers),
+        backend=backend,
+        stats=stats,
     )
     return Plan(resolved, environment, wrappers, runner, options, reason, written=spec)
-
-
-def _engines(environment: Environment, spec: PipelineSpec, n: int, wrappers: tuple[PlannedWrapper, ...]) -> Environment:
-    """Make engines instead of single environments; refuse what cannot be had of them."""
-    where, rows = spec.where("envs_per_engine"), environment.engine_rows
-    assert rows is not None
-    if rows < 1 or n % rows:
-        raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
-    refuse_inside(
-        wrappers,
-        lambda name: (
-            f"it wraps single environments, and an engine steps {rows} at once. Expected a wrapper of the "
-            "whole vector; or leave envs_per_engine out: then each sub-environment is wrapped alone."
-        ),
-    )
-    if spec.batch_size is not None and rows > 1:
-        raise PlanError(f"{spec.where('batch_size')}: the rows of an engine arrive together; leave it out.")
-    return environment.of_engines(rows, where)
-
-
-def _refuse_around_games(spec: PipelineSpec, environment: Environment, wrappers: tuple[PlannedWrapper, ...]) -> None:
-    refuse_in_pipeline(
-        spec.where("env"), envs_per_engine=environment.engine_rows is not None, several=bool(environment.parts)
-    )
-    refuse_inside(wrappers, why_not_around_games)
-
-
-def _has_opponents(spec: PipelineSpec) -> bool:
-    """Whether opponents move some of a game's agents."""
-    return any(wrapper.name == "opponents" for wrapper in spec.wrappers)
 
 
 def _with_seats(spec: PipelineSpec) -> tuple[WrapperSpec, ...]:
@@ -418,7 +365,7 @@ def _with_seats(spec: PipelineSpec) -> tuple[WrapperSpec, ...]:
     if not isinstance(agents, tuple):
         return spec.wrappers
     return tuple(
-        dataclasses.replace(wrapper, kwargs=Settings({**wrapper.kwargs, "seat": agents}))
+        dataclasses.replace(wrapper, kwargs={**wrapper.kwargs, "seat": agents})
         if wrapper.name == "opponents" and wrapper.kwargs.get("seat", "random") == "random"
         else wrapper
         for wrapper in spec.wrappers
@@ -439,17 +386,6 @@ def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
     return spec.override(wrappers=wrappers, eval=None)  # eval may name a preset whose wrappers these are
 
 
-def _is_shipped(wrapper: PlannedWrapper) -> bool:
-    """Whether a wrapper's code is ours or Gymnasium's."""
-    return str(getattr(wrapper.target, "__module__", "")).partition(".")[0] in ("vecwrap", "gymnasium")
-
-
-def _stats(spec: PipelineSpec) -> str | None:
-    """The path of the statistics file, as this process finds it."""
-    directory = spec.source.at("stats").directory
-    return None if spec.stats is None else str(Path(directory or "", Path(spec.stats).expanduser()).absolute())
-
-
 def _how_many(spec: PipelineSpec, environment: Environment) -> int:
     entries = len(environment.parts)
     n = spec.n if spec.n is not None else entries or usable_cores()
@@ -465,25 +401,10 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
         raise PlanError(f"{spec.where('n')}: expected {entries}, one for each {which}, got {n}. {remedy}")
     if spec.batch_size is not None and not 1 <= spec.batch_size <= (MOST if environment.is_game else n):
         raise PlanError(f"{spec.where('batch_size')}: expected 1 to n={n}, got {spec.batch_size}.")
+    if spec.batch_size is not None and (spec.envs_per_engine or 1) > 1:
+        raise PlanError(f"{spec.where('batch_size')}: the rows of an engine arrive together; leave it out.")
     for name in ("seed", "start_index"):
         value = getattr(spec, name)
         if value is not None and value < 0:
             raise PlanError(f"{spec.where(name)}: expected 0 or more, got {value}.")
     return n
-
-
-def _needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str, Any]:
-    """What a wrapper needs an id to be made with, as ``atari`` needs every frame."""
-    registered = environment.effective_spec()
-    assert registered is not None
-    with placed(wrapper.where):
-        needed = declared_by(wrapper.target).environment_kwargs(registered, *wrapper.bound.args, **wrapper.bound.kwargs)
-    for key, value in needed.items():
-        if environment.kwargs.get(key, value) != value:
-            given, name = shown(environment.kwargs[key]), wrapper.spec.name
-            takes_it = any(parameter.name == key for parameter in Signature.of(wrapper.target).parameters)
-            raise PlanError(
-                f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} needs it, got {given}. "
-                + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
-            )
-    return needed

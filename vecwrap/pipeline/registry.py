@@ -1,6 +1,6 @@
 """The name tables: which wrapper or backend a name stands for. A target is imported on first use.
 
-Adding a wrapper to this package takes one line here. Other packages use the entry point groups ``vecwrap.wrappers``
+Adding a wrapper to this package takes its name here. Other packages use the entry point groups ``vecwrap.wrappers``
 and ``vecwrap.backends``, or ``register_wrapper``.
 """
 
@@ -30,6 +30,14 @@ class Entry:
     owner: str = _OURS
     extra: str | None = None  # the extra of vecwrap that installs its dependencies
 
+    @property
+    def shown(self) -> str:
+        """What it stands for, as text."""
+        target = self.target
+        if isinstance(target, str):
+            return target
+        return f"{getattr(target, '__module__', '')}:{getattr(target, '__qualname__', shown(target))}"
+
 
 class NameTable:
     """Names of one kind."""
@@ -53,10 +61,14 @@ class NameTable:
         self._read_entry_points()
         where = where or f'{self._kind} "{name}"'
         if name not in self._entries:
-            raise SpecError(f"{where}: unknown {self._kind}.{did_you_mean(name, self._entries) or self._all_of_them()}")
+            remedy = did_you_mean(name, self._entries) or (
+                f" Known names: {', '.join(sorted(self._entries))}; an import path is written module:attr, or "
+                "module:attr: if the module has no dot."
+            )
+            raise SpecError(f"{where}: unknown {self._kind}.{remedy}")
         claims = self._entries[name]
         if len(claims) > 1:
-            both = " and ".join(f"{claim.owner} ({shown_target(claim)})" for claim in claims)
+            both = " and ".join(f"{claim.owner} ({claim.shown})" for claim in claims)
             raise SpecError(f'{where}: the name "{name}" is claimed by {both}; give an import path, or remove one.')
         return claims[0]
 
@@ -88,25 +100,23 @@ class NameTable:
         if not isinstance(target, str) and not callable(target):
             raise SpecError(f'register "{name}": expected a callable or an import path, got {shown(target)}.')
         self._read_entry_points()
-        entry = Entry(name, target, _module(target))
+        if isinstance(target, str):
+            owner = target.partition(":")[0]
+        else:
+            owner = str(getattr(target, "__module__", "the caller"))
+        entry = Entry(name, target, owner)
         claims = self._entries.get(name, [])
-        if any(shown_target(claim) != shown_target(entry) or claim.owner != entry.owner for claim in claims):
+        if any((claim.shown, claim.owner) != (entry.shown, owner) for claim in claims):
             taken = claims[0]
             raise SpecError(
-                f'register "{name}": the name is taken by {taken.owner} ({shown_target(taken)}); '
-                f"{entry.owner} ({shown_target(entry)}) needs another one."
+                f'register "{name}": the name is taken by {taken.owner} ({taken.shown}); {owner} ({entry.shown}) needs '
+                "another one."
             )
         self._entries[name] = [entry]  # may be the same one again, as when a notebook cell is run twice
 
     def unregister(self, name: str) -> None:
         """Remove a name that ``register`` added."""
         self._entries.pop(name, None)
-
-    def _all_of_them(self) -> str:
-        return (
-            f" Known names: {', '.join(sorted(self._entries))}; an import path is written module:attr, or module:attr: "
-            "if the module has no dot."
-        )
 
     @functools.cache  # noqa: B019 -- a table lives as long as the process
     def _read_entry_points(self) -> None:
@@ -117,54 +127,21 @@ class NameTable:
             self._entries.setdefault(point.name, []).append(Entry(point.name, point.value, owner))
 
 
-def shown_target(entry: Entry) -> str:
-    """Say what an entry stands for."""
-    if isinstance(entry.target, str):
-        return entry.target
-    return f"{getattr(entry.target, '__module__', '')}:{getattr(entry.target, '__qualname__', shown(entry.target))}"
-
-
-def _module(target: str | Callable[..., Any]) -> str:
-    return target.partition(":")[0] if isinstance(target, str) else str(getattr(target, "__module__", "the caller"))
-
-
+# Wrappers whose name is that of their module and, with capitals, of their class: ``vecwrap.wrappers.clip_action``.
+_NAMED_ALIKE = (
+    "atari", "check_nan", "clip_action", "clip_reward", "dtype", "episodic_life", "extract_obs", "filter_obs",
+    "fire_reset", "flatten", "frame_skip", "grayscale", "monitor", "noop_reset", "normalize", "normalize_obs",
+    "normalize_reward", "opponents", "record_trajectories", "rescale_action", "resize", "scale_obs", "scale_reward",
+    "seed_each_episode", "sticky_actions", "terminal_obs", "tile", "time_aware", "transpose", "video",
+)  # fmt: skip
 wrappers = NameTable(
     "wrapper",
     "vecwrap.wrappers",
     {
-        "atari": "vecwrap.wrappers.atari:Atari",
-        "check_nan": "vecwrap.wrappers.check_nan:CheckNan",
-        "clip_action": "vecwrap.wrappers.clip_action:ClipAction",
-        "clip_reward": "vecwrap.wrappers.clip_reward:ClipReward",
-        "dtype": "vecwrap.wrappers.dtype:Dtype",
-        "episodic_life": "vecwrap.wrappers.episodic_life:EpisodicLife",
-        "extract_obs": "vecwrap.wrappers.extract_obs:ExtractObs",
-        "filter_obs": "vecwrap.wrappers.filter_obs:FilterObs",
-        "fire_reset": "vecwrap.wrappers.fire_reset:FireReset",
-        "flatten": "vecwrap.wrappers.flatten:Flatten",
-        "frame_skip": "vecwrap.wrappers.frame_skip:FrameSkip",
+        **{name: f"vecwrap.wrappers.{name}:{name.title().replace('_', '')}" for name in _NAMED_ALIKE},
         "framestack": "vecwrap.wrappers.framestack:FrameStack",
-        "grayscale": "vecwrap.wrappers.grayscale:Grayscale",
-        "monitor": "vecwrap.wrappers.monitor:Monitor",
         "mujoco": "vecwrap.wrappers.presets:mujoco",
-        "noop_reset": "vecwrap.wrappers.noop_reset:NoopReset",
-        "normalize": "vecwrap.wrappers.normalize:Normalize",
-        "normalize_obs": "vecwrap.wrappers.normalize_obs:NormalizeObs",
-        "normalize_reward": "vecwrap.wrappers.normalize_reward:NormalizeReward",
-        "opponents": "vecwrap.wrappers.opponents:Opponents",
-        "record_trajectories": "vecwrap.wrappers.record_trajectories:RecordTrajectories",
-        "rescale_action": "vecwrap.wrappers.rescale_action:RescaleAction",
-        "resize": "vecwrap.wrappers.resize:Resize",
-        "scale_obs": "vecwrap.wrappers.scale_obs:ScaleObs",
-        "scale_reward": "vecwrap.wrappers.scale_reward:ScaleReward",
-        "seed_each_episode": "vecwrap.wrappers.seed_each_episode:SeedEachEpisode",
-        "sticky_actions": "vecwrap.wrappers.sticky_actions:StickyActions",
-        "terminal_obs": "vecwrap.wrappers.terminal_obs:TerminalObs",
-        "tile": "vecwrap.wrappers.tile:Tile",
-        "time_aware": "vecwrap.wrappers.time_aware:TimeAware",
         "time_limit": "gymnasium.wrappers.common:TimeLimit",
-        "transpose": "vecwrap.wrappers.transpose:Transpose",
-        "video": "vecwrap.wrappers.video:Video",
     },
     extras={"atari": "atari"},
 )

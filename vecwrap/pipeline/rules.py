@@ -102,25 +102,6 @@ def clip_hides_bounds(plan: Plan) -> Iterator[Fault]:
 
 
 @rule("warning")
-def fewer_than_workers(plan: Plan) -> Iterator[Fault]:
-    """More workers than sub-environments.
-
-    A worker runs at least one sub-environment, so there cannot be more workers than sub-environments.
-
-    Wrong: ``CartPole-v1 n=2 backend.workers=4``
-    Right: ``CartPole-v1 n=4 backend.workers=4``
-    """
-    workers = plan.written.backend.options.get("workers")
-    if workers is not None and workers > plan.n:
-        yield Fault(
-            "backend.workers",
-            f"{workers} workers are requested for {plan.n} sub-environments: {workers - plan.n} of the workers would "
-            "have nothing to run, and are not started.",
-            f"Use n={workers} or more, or workers={plan.n}.",
-        )
-
-
-@rule("warning")
 def flatten_inside_stack(plan: Plan) -> Iterator[Fault]:
     """Observations flattened before they are stacked.
 

@@ -23,7 +23,7 @@ from vecwrap.errors import SpecError, cut, paths_looked_at
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import read_text
-from vecwrap.pipeline.places import Place, fail_where
+from vecwrap.pipeline.places import Place, fail
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports
 from vecwrap.pipeline.values import Settings, is_path
@@ -72,7 +72,13 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     """Read a run folder, and check that its parts are of one pipeline; those beside it before it imports anything."""
     folder = Path(folder)
     if not (folder / PIPELINE).is_file():
-        raise SpecError(f"{folder}: expected a folder that `vecwrap run --out` filled, got {_instead(folder)}")
+        if folder.is_dir():
+            got = f"one without {PIPELINE}. Is it the right one?"
+        elif folder.exists():
+            got = "a file. `vecwrap run`, `explain` and `check` take pipeline files."
+        else:
+            got = f"none, seen from {Path.cwd()}. Is the path right?"
+        raise SpecError(f"{folder}: expected a folder that `vecwrap run --out` filled, got {got}")
     facts = read_facts(folder / FACTS)
     statistics = folder / STATISTICS if (folder / STATISTICS).exists() else None
     carried = [(FACTS, facts.get("pipeline")), *_monitors(folder)]
@@ -107,14 +113,6 @@ def _paths_within(wrappers: Sequence[WrapperSpec], folder: Path, to: Path) -> tu
     return tuple(changed)
 
 
-def _instead(path: Path) -> str:
-    if path.is_dir():
-        return f"one without {PIPELINE}. Is it the right one?"
-    if path.exists():
-        return "a file. `vecwrap run`, `explain` and `check` take pipeline files."
-    return f"none, seen from {Path.cwd()}. Is the path right?"
-
-
 def read_facts(path: Path) -> Mapping[str, Any]:
     """Read ``run.json``; empty if there is none."""
     if not path.exists():
@@ -125,7 +123,7 @@ def read_facts(path: Path) -> Mapping[str, Any]:
         raise SpecError(f"{path}: this is not JSON: {error}.") from None
     versions = facts.get("versions", {}) if isinstance(facts, dict) else None
     if not isinstance(versions, dict) or len(versions) > _MOST_VERSIONS:
-        fail_where(str(path), "expected what `vecwrap run` writes, a mapping with the key versions")
+        fail(str(path), "expected what `vecwrap run` writes, a mapping with the key versions")
     return dict(facts)
 
 

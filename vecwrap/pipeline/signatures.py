@@ -95,19 +95,11 @@ class Signature:
         types_of = hints(target)
         kinds = {parameter.kind for parameter in found}
         named = [p for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)][skip:]
-        return cls(
-            tuple(
-                Parameter(
-                    p.name,
-                    types_of.get(p.name, Any),
-                    p.default,
-                    p.kind is not p.KEYWORD_ONLY,
-                )
-                for p in named
-            ),
-            inspect.Parameter.VAR_POSITIONAL in kinds,
-            inspect.Parameter.VAR_KEYWORD in kinds,
-        )
+        parameters = [
+            Parameter(p.name, types_of.get(p.name, Any), p.default, p.kind is not p.KEYWORD_ONLY) for p in named
+        ]
+        every = inspect.Parameter
+        return cls(tuple(parameters), every.VAR_POSITIONAL in kinds, every.VAR_KEYWORD in kinds)
 
     def bind(
         self,
@@ -141,12 +133,12 @@ class Signature:
                 if name not in given:
                     if parameter.default is REQUIRED:
                         raise SpecError(f"{where}: the argument {name} is missing. {self._takes()}")
-                elif not _same(given[name], parameter.default):
+                    continue
+                if not _same(given[name], parameter.default):
                     given[name] = checked(given[name], parameter.annotation, where_argument(keys[name], name))
+                if parameter.is_default_of_another_type(given[name]):
+                    del given[name]  # however it is written, the callable gets its own default
         mistakes.raise_all()
-        for name, parameter in zip(names, self.parameters, strict=True):
-            if name in given and parameter.is_default_of_another_type(given[name]):
-                del given[name]  # however it is written, the callable gets its own default
         left_out = [parameter for parameter in self.parameters if parameter.name not in given]
         defaults = {parameter.name: parameter.default for parameter in left_out}
         written = {parameter.name: parameter.written_default for parameter in left_out}

@@ -20,10 +20,10 @@ from typing import Any
 from vecwrap.errors import Mistakes, SpecError, brief
 from vecwrap.pipeline.changes import KEYS, Draft, EnvTarget, refuse_unknown
 from vecwrap.pipeline.files import lineage, read_file, read_yaml, write_yaml
-from vecwrap.pipeline.places import Place, Source, fail, fail_where
-from vecwrap.pipeline.scalars import quoted, write_scalar
+from vecwrap.pipeline.places import Place, Source, fail
+from vecwrap.pipeline.scalars import quoted
 from vecwrap.pipeline.values import Settings, canonical, identity, is_mapping, is_scalar, names_of, scalar, shown, split
-from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, WrapperSpec
+from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, WrapperSpec, in_a_line
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.import_paths import is_import_path
 
@@ -32,25 +32,14 @@ from vecwrap.sources.import_paths import is_import_path
 class PipelineSpec:
     """A complete description of how to build an environment. Frozen; compared by content.
 
+    What is not described here is ``build``'s argument of the same name. What reads a pipeline raises SpecError for an
+    unknown key or a value of the wrong kind, with file and line; what writes one, for a value that exists only in this
+    process.
+
     Attributes:
         env: an environment id, ``"module:Id-v0"``, an ``EnvSpec`` that differs from what is registered under its id, a
             callable that makes one environment, or a tuple of these, one for each sub-environment.
-        n: how many sub-environments; None: one for each entry of ``env`` or ``env_kwargs`` if that is a list, otherwise
-            one per usable core.
-        seed: used by the first reset without a seed.
-        start_index: the index of the first sub-environment, for seeds.
         backend: how the sub-environments run.
-        autoreset: ``same_step``, ``next_step``, ``disabled`` or ``episodic``.
-        copy: whether every returned array is the caller's own.
-        batch_size: how many rows ``recv`` returns; None: all.
-        envs_per_engine: how many sub-environments each engine steps at once; None: every sub-environment is one
-            ``gymnasium.Env``.
-        render_mode: as ``gymnasium.make``; ``human`` shows all sub-environments in one window.
-        env_kwargs: further arguments for ``gymnasium.make``, or for the callables; a list has a mapping for each
-            sub-environment.
-        agents: of games, whose agents are rows: the names of those that are, while the wrapper ``opponents`` moves the
-            others, or ``{"pad": True}`` to pad unequal spaces with zeros; None: all, whose spaces must be equal.
-        debug: check every action and observation against its space.
         wrappers: the wrappers, inner first.
         training: whether running statistics are updated; False: they are frozen, as for an evaluation; None: updated
             unless they are given by ``stats``.
@@ -58,9 +47,6 @@ class PipelineSpec:
         eval: changes for an evaluation: the same keys; a mapping under ``wrappers`` changes arguments of single
             wrappers.
         source: where it was written.
-
-    Raises:
-        SpecError: a value of the wrong kind.
 
     >>> spec = PipelineSpec("CartPole-v1", n=4, wrappers=["framestack:3", {"monitor": {"dir": "runs"}}])
     >>> spec.env_name, spec.wrapper_names
@@ -118,7 +104,8 @@ class PipelineSpec:
         if not isinstance(line, str):
             raise SpecError(f"pipeline: expected a text, a pipeline in one line, got {shown(line)}.")
         with brief:
-            return cls.from_dict(read_line(line))
+            data, settings = read_line(line)
+            return overridden(_read(data, Source()), settings)
 
     @classmethod
     def from_dict(cls, data: Any, source: Source | None = None) -> PipelineSpec:
@@ -127,9 +114,6 @@ class PipelineSpec:
         Args:
             data: a mapping; only the key ``env`` is required.
             source: where it was written, for errors and relative paths.
-
-        Raises:
-            SpecError: for an unknown key or a value of the wrong kind.
 
         >>> PipelineSpec.from_dict({"env": "CartPole-v1", "n": 4}) == PipelineSpec("CartPole-v1", n=4)
         True
@@ -145,9 +129,6 @@ class PipelineSpec:
             text: YAML 1.2.
             file: its name, for errors.
             directory: the folder that its paths are relative to.
-
-        Raises:
-            SpecError: with file and line.
         """
         document = read_yaml(text, file)
         return cls.from_dict(document.value, document.source(file, directory))
@@ -177,9 +158,6 @@ class PipelineSpec:
                 are added to the backend's options. A new ``backend`` replaces the old one and its options. A dotted key
                 reaches inside: ``**{"wrappers.framestack.k": 2}``.
 
-        Raises:
-            SpecError: for an unknown key or a value of the wrong kind.
-
         >>> PipelineSpec("CartPole-v1", n=4).override(n=8, workers=2).to_dict()
         {'env': 'CartPole-v1', 'n': 8, 'backend': {'name': 'auto', 'workers': 2}}
         """
@@ -197,11 +175,7 @@ class PipelineSpec:
         return write_line(self.to_dict(), (wrapper.format() for wrapper in self.wrappers))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data that ``from_dict`` reads back; defaults are left out.
-
-        Raises:
-            SpecError: a value exists only in this process.
-        """
+        """Return plain data that ``from_dict`` reads back; defaults are left out."""
         return {name: KEYS[name].write(value) for name, value in self._said()}
 
     def _said(self) -> Iterator[tuple[str, Any]]:
@@ -212,17 +186,13 @@ class PipelineSpec:
                 yield f.name, value
 
     def to_yaml(self) -> str:
-        """Return the text of a pipeline file, which ``from_yaml`` reads back.
-
-        Raises:
-            SpecError: a value exists only in this process.
-        """
+        """Return the text of a pipeline file, which ``from_yaml`` reads back."""
         return write_yaml(self.to_dict(), blocks=("wrappers", "eval"))
 
     @property
     def env_name(self) -> str:
         """The environment's name."""
-        return names_of(self.env if isinstance(self.env, tuple) else (self.env,))
+        return names_of(self.env)
 
     @property
     def wrapper_names(self) -> tuple[str, ...]:
@@ -252,9 +222,8 @@ class PipelineSpec:
             SpecError: the spec has not been resolved by a plan, so its wrappers' defaults are unknown.
         """
         if self.n is None or any(wrapper.not_hashed is None for wrapper in self.wrappers):
-            fail_where("hash", "not known before a plan has filled in the defaults; use plan(spec).pipeline.hash")
-        parts = [wrapper for word in self.wrappers for wrapper in word.expanded]
-        wrappers = [[part.target, part.args, _without(part.kwargs, part.not_hashed or ())] for part in parts]
+            fail("hash", "not known before a plan has filled in the defaults; use plan(spec).pipeline.hash")
+        wrappers = [[word.target, word.args, _without(word.kwargs, word.not_hashed or ())] for word in self.wrappers]
         each = [_without(one, ("render_mode",)) for one in self.each_env_kwargs]  # as the key of it
         env_kwargs = each if isinstance(self.env_kwargs, tuple) else each[0]
         engines = [] if self.envs_per_engine is None else [self.envs_per_engine]
@@ -305,7 +274,7 @@ def _read(data: Any, source: Source, look: Callable[[Draft], None] = lambda draf
     with mistakes:
         if not any("env" in said for said, _ in files):
             fail(source, "the key env is missing: which environment?")
-    mistakes.raise_all(draft.settings.get("wrappers") or ())
+    mistakes.raise_all()
     return from_draft(draft)
 
 
@@ -314,21 +283,16 @@ def from_draft(draft: Draft) -> PipelineSpec:
     return PipelineSpec(**draft.settings, source=Source(draft.places))
 
 
-def to_draft(spec: PipelineSpec) -> Draft:
-    """Return an equivalent draft, to be changed."""
-    return Draft({name: getattr(spec, name) for name in KEYS}, spec.source.places)
-
-
 def overridden(
     spec: PipelineSpec, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None
 ) -> PipelineSpec:
     """As ``override``, with the places where the changes were written (a file and a line, or ``--set``) in errors."""
-    draft, known, mistakes = to_draft(spec), [*KEYS, *BACKEND_OPTIONS], Mistakes()
+    draft, known, mistakes = Draft.of(spec), [*KEYS, *BACKEND_OPTIONS], Mistakes()
     for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
         place = (places or {}).get(key, Place())
         first = key.partition(".")[0]
         if first in spec.wrapper_names and first not in known:
-            fail_where(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
+            fail(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
         with mistakes:
             refuse_unknown(first, known, Source(otherwise=place))
             draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
@@ -347,19 +311,21 @@ def _default(f: dataclasses.Field[Any]) -> Any:
 
 def _depth(key: str) -> int:
     """How deep a key is in a pipeline; a backend's name replaces its options, so it counts as the whole backend."""
-    whole = key.removesuffix(".name")
-    return (whole if whole in BACKENDS else key).count(".") + (key in BACKEND_OPTIONS)
+    return _whole(key).count(".") + (key in BACKEND_OPTIONS)
+
+
+def _whole(key: str) -> str:
+    return key.removesuffix(".name") if key in _BACKEND_NAMES else key
 
 
 # -- a pipeline in one line -------------------------------------------------------------------------------------------
 
 
-BACKENDS = ("backend", "eval.backend")  # in a line, the value of each of these is the backend's name
-_WITH_OPTIONS = re.compile(r"=|:[^A-Za-z_]")  # of a backend: an import path has a name after its colon
+_BACKEND_NAMES = ("backend.name", "eval.backend.name")  # in a line, these are written without ``.name``
 
 
-def read_line(line: str) -> dict[str, Any]:
-    """Return the keys of a pipeline that is written in one line; wrappers stay as written."""
+def read_line(line: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the keys of a pipeline in one line that are read first, its wrappers as written; and its settings."""
     source = Source()
     head, *wrappers = split(line, "|", source)
     words = [word for word in split(head, " \t\r\n", source) if word]
@@ -373,65 +339,43 @@ def read_line(line: str) -> dict[str, Any]:
             f'expected an environment id at the start of the line, got "{words[0]}". In a shell, quote the whole line',
         )
     data: dict[str, Any] = {"env": str(scalar(words[0], source)) if words[0][0] in "\"'" else words[0]}
+    settings: dict[str, Any] = {}
     for word in words[1:]:
         key, equals, text = word.partition("=")
+        key = _whole(key)
         if not equals:
             remedy = f'. Did you mean "n={word}"?' if word.isdecimal() else ""
             fail(source, f'expected key=value or a bar before a wrapper, got "{word}"{remedy}')
         if key.partition(".")[0] == "wrappers":
-            fail_where(key, 'wrappers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
-        for part, value in _parts(key, scalar(text, source)):
-            _set(data, part, value)
+            fail(key, 'wrappers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
+        if key in settings:
+            fail(key, "is given twice")
+        (data if key == "extends" else settings)[key] = scalar(text, source)
     for number, wrapper in enumerate(wrappers):
         if not wrapper.strip():
-            fail_where(f"wrappers[{number}]", "nothing stands behind the bar; leave it out or name a wrapper")
+            fail(f"wrappers[{number}]", "nothing stands behind the bar; leave it out or name a wrapper")
     if wrappers:
         data["wrappers"] = [wrapper.strip() for wrapper in wrappers]
-    return data
+    return data, settings
 
 
 def write_line(data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway: bool = False) -> str:
     """Write a line that ``read_line`` reads back; or one that shows also what no line can hold."""
     env = data["env"]
     if isinstance(env, str):
-        first = quoted(env) if re.search(r"[\s\"'=|]", env) else env
+        words = [quoted(env) if re.search(r"[\s\"'=|]", env) else env]
     elif shown_anyway:
-        first = f"[{names_of(env)}]" if isinstance(env, tuple) else names_of((env,))
+        words = [f"[{names_of(env)}]" if isinstance(env, tuple) else names_of(env)]
     else:
-        fail_where("env", f"{shown(env)} cannot be written in a line; write the pipeline as YAML")
-    settings = {name: value for name, value in data.items() if name not in ("env", "wrappers")}
-    words = [first]
-    for steps, value in _leaves(settings):
-        try:
-            words.append(_word(steps, value))
-        except SpecError:
-            if not shown_anyway:
-                raise
-            words.append(f"{'.'.join(map(str, steps))}={shown(value)}")
+        fail("env", f"{shown(env)} cannot be written in a line; write the pipeline as YAML")
+    for steps, value in _leaves({name: value for name, value in data.items() if name not in ("env", "wrappers")}):
+        key = ".".join(map(str, steps))
+        for name in () if shown_anyway else steps:
+            if not isinstance(name, str) or re.search(r"[\s=|\"'.]", name):
+                fail(key, f"the name {shown(name)} cannot be written in a line; write the pipeline as YAML")
+        text = shown(value) if shown_anyway and not is_scalar(value) else in_a_line(value, key)
+        words.append(f"{_whole(key)}={text}")
     return " | ".join([" ".join(words), *wrappers])
-
-
-def _parts(key: str, value: Any) -> list[tuple[str, Any]]:
-    """Split a backend that is written with its options (``backend=shmem:workers=2``)."""
-    if key not in BACKENDS or not isinstance(value, str) or not _WITH_OPTIONS.search(value):
-        return [(key, value)]
-    backend = BackendSpec.parse(value, Source(steps=tuple(key.split("."))))
-    return [(key, backend.target), *((f"{key}.{name}", option) for name, option in backend.options.items())]
-
-
-def _set(data: dict[str, Any], key: str, value: Any) -> None:
-    """Put ``backend.workers=2`` and the like into nested dicts."""
-    *steps, last = (f"{key}.name" if key in BACKENDS else key).split(".")
-    if steps and KEYS.get(steps[0], KEYS["n"]).change is None:
-        inside = ", ".join(name for name, known in KEYS.items() if known.change is not None and name != "wrappers")
-        fail_where(key, f"only {inside} have settings of their own")
-    for step in steps:
-        data = data.setdefault(step, {})
-        if not isinstance(data, dict):
-            fail_where(key, f"is given twice: {step} stands there as {shown(data)} too")
-    if last in data:
-        fail_where(key, "is given twice")
-    data[last] = value
 
 
 def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -441,18 +385,6 @@ def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tu
             yield from _leaves(value, (*steps, name))
         else:
             yield (*steps, name), value
-
-
-def _word(steps: tuple[Any, ...], value: Any) -> str:
-    """Write ``key=value`` or ``key.key=value``."""
-    key = ".".join(map(str, steps))
-    for name in steps:
-        if not isinstance(name, str) or re.search(r"[\s=|\"'.]", name):
-            fail_where(key, f"the name {shown(name)} cannot be written in a line; write the pipeline as YAML")
-    if not is_scalar(value):
-        fail_where(key, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
-    whole = key.removesuffix(".name")
-    return f"{whole if whole in BACKENDS else key}={write_scalar(value)}"
 
 
 # -- pipelines that may import nothing --------------------------------------------------------------------------------
@@ -474,13 +406,13 @@ def refuse_imports(spec: PipelineSpec) -> None:
     Arguments count because wrappers import some of them (``trigger`` of ``video``), and wrappers of other packages may
     do anything with theirs. Names alone lead only to what is installed and registered.
     """
-    _refuse(to_draft(spec))
+    _refuse(Draft.of(spec))
 
 
 def _refuse(draft: Draft) -> None:
     said = {key: value for key, value in draft.settings.items() if key in _MAY_IMPORT}
     for where, text in _imports(said, Source(draft.places)):
-        fail_where(where, f"expected nothing to import or to connect to (--no-imports), got {shown(text)}")
+        fail(where, f"expected nothing to import or to connect to (--no-imports), got {shown(text)}")
 
 
 def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
@@ -501,13 +433,9 @@ def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
             yield from _imports(key, source.at(key))
             if source.steps[-1:] == ("backend",) and key in _CONNECTS and inner is not None:
                 yield str(source.at(key)), key
-            if key == "backend" and isinstance(inner, str):
-                inner = BackendSpec.parse(inner, source.at(key))
-            stands_for_a_wrapper = (
-                source.steps == ("eval", "wrappers") and str(key).isdigit() and isinstance(inner, str)
-            )
-            read = WrapperSpec.parse(inner, source.at(key)) if stands_for_a_wrapper else inner
-            yield from _imports(read, source.at(key))
+            if source.steps == ("eval", "wrappers") and str(key).isdigit() and isinstance(inner, str):
+                inner = WrapperSpec.parse(inner, source.at(key))  # it replaces the wrapper of this number
+            yield from _imports(inner, source.at(key))
     elif isinstance(value, (list, tuple)):
         for index, inner in enumerate(value):
             yield from _imports(inner, source.at(index))

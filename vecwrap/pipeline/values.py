@@ -10,7 +10,7 @@ import operator
 import os
 import re
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import FunctionType, MappingProxyType
@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.errors import printable
-from vecwrap.pipeline.places import MAX_DEPTH, Source, fail, fail_where
+from vecwrap.pipeline.places import MAX_DEPTH, Source, fail
 from vecwrap.pipeline.scalars import MAX_BITS, pieces, quoted, read_scalar, write_scalar
 from vecwrap.sources.factories import with_parts
 from vecwrap.sources.import_paths import import_path
@@ -102,9 +102,9 @@ def callable_name(target: Any) -> str:
     return name.rpartition(">.")[2].strip("<>")
 
 
-def names_of(environments: Sequence[Any]) -> str:
-    """Name the first few of what makes environments, each with the plain values that tell it from others."""
-    names = list(dict.fromkeys(map(_name_of, environments)))
+def names_of(env: Any) -> str:
+    """Name what makes environments, or the first few of a tuple, with the plain values that tell them apart."""
+    names = list(dict.fromkeys(map(_name_of, env if isinstance(env, tuple) else (env,))))
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
@@ -132,7 +132,7 @@ def copied(value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if depth > MAX_DEPTH:
-        fail_where(shown(value), f"nested more than {MAX_DEPTH} deep")
+        fail(shown(value), f"nested more than {MAX_DEPTH} deep")
     if type(value) in (dict, Settings, OrderedDict, defaultdict):
         parts = {copied(key, depth + 1): copied(inner, depth + 1) for key, inner in value.items()}
         return _with_parts(value, parts) if isinstance(value, (OrderedDict, defaultdict)) else parts
@@ -159,7 +159,7 @@ def merged(old: Any, new: Any, depth: int = 0) -> Any:
     if type(new) not in (dict, Settings, OrderedDict):
         return new
     if depth > MAX_DEPTH:
-        fail_where(shown(new), f"nested more than {MAX_DEPTH} deep")
+        fail(shown(new), f"nested more than {MAX_DEPTH} deep")
     below = old if hasattr(type(old), "keys") else type(new)()
     return _with_parts(below, {key: merged(below.get(key), value, depth + 1) for key, value in new.items()})
 
@@ -169,7 +169,7 @@ def _with_parts(old: Mapping[Any, Any], parts: Mapping[Any, Any]) -> Mapping[Any
     if type(old) in (dict, Settings):
         return {**old, **parts}
     if not isinstance(old, dict):
-        fail_where(shown(old), f"a {type(old).__name__} is replaced as a whole; its parts cannot be changed")
+        fail(shown(old), f"a {type(old).__name__} is replaced as a whole; its parts cannot be changed")
     return with_parts(old, parts)
 
 
@@ -234,7 +234,7 @@ def plain(value: Any, where: str) -> Any:
     kind, remedy = "", ""
     if is_mapping(value):
         kind, remedy = f", of the type {type(value).__name__},", ". Files hold plain dicts: dict(...)"
-    return fail_where(where, f"{shown(value)}{kind} is no plain data and cannot be written down{remedy}")
+    return fail(where, f"{shown(value)}{kind} is no plain data and cannot be written down{remedy}")
 
 
 def identity(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from vecwrap.backends.workers.options import ProcessOptions
 from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.errors import SpecError, for_each
-from vecwrap.pipeline.places import Source, fail, fail_where
+from vecwrap.pipeline.places import Source, fail
 from vecwrap.pipeline.scalars import write_scalar
 from vecwrap.pipeline.values import (
     MAX_PARTS,
@@ -71,8 +71,6 @@ class WrapperSpec(_Named):
     source: Source = field(default=_NOWHERE, repr=False)  # where it was written
     # the arguments that do not change the stream (paths); None until a plan has resolved the wrapper
     not_hashed: frozenset[str] | None = field(default=None, repr=False)
-    # for a preset that a plan has resolved, the wrappers that it stands for; None for a wrapper
-    wrappers: tuple[WrapperSpec, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "args", tuple(map(copied, self.args)))
@@ -92,11 +90,6 @@ class WrapperSpec(_Named):
         return fail(source, f"expected a wrapper (a name, a mapping of one key, or a callable), got {shown(wrapper)}")
 
     @property
-    def expanded(self) -> tuple[WrapperSpec, ...]:
-        """The wrappers that it stands for: itself, or a preset's."""
-        return (self,) if self.wrappers is None else self.wrappers
-
-    @property
     def where(self) -> str:
         """``'pong.yaml:7: wrappers[1] "framestack"'``."""
         return f'{self.source} "{self.name}"'
@@ -104,23 +97,17 @@ class WrapperSpec(_Named):
     def where_argument(self, key: str | int, name: str | None = None) -> str:
         """``'pong.yaml:8: wrappers[1] "framestack", argument k'``."""
         steps = (key,) if isinstance(key, str) or not self.kwargs else (POSITIONAL, key)
-        place = self.source.at(self.name, *steps).prefix()
+        place = self.source.at(self.name, *steps).place
         which = name or (key if isinstance(key, str) else f"number {key + 1}")
         return f'{place}{self.source.label()} "{self.name}", argument {which}'
 
     def format(self) -> str:
         """Write the wrapper as a string."""
-        return self._line(self._written_target(), self._in_a_line)
+        return self._line(self._written_target(), lambda value: in_a_line(value, self.where))
 
     def _line(self, target: str, write: Callable[[Any], str]) -> str:
         arguments = [*map(write, self.args), *(f"{key}={write(value)}" for key, value in self.kwargs.items())]
         return target + (":" if arguments or _is_dotless_path(target) else "") + ",".join(arguments)
-
-    def _in_a_line(self, value: Any) -> str:
-        value = as_data(value)
-        if not is_scalar(value):
-            fail_where(self.where, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
-        return write_scalar(value)
 
     def to_data(self) -> Any:
         """Return the wrapper as plain data, in the shortest form: a string, or a mapping of one key."""
@@ -135,7 +122,7 @@ class WrapperSpec(_Named):
     def _written_target(self) -> str:
         if isinstance(self.target, str):
             return self.target
-        return fail_where(
+        return fail(
             self.where,
             "an object of this process cannot be written down; move it into a module and give its import path",
         )
@@ -149,6 +136,14 @@ class WrapperSpec(_Named):
             return self.format()
         except SpecError:
             return self._line(self.name, shown)
+
+
+def in_a_line(value: Any, where: str) -> str:
+    """Write a value in a pipeline of one line; refuse one that only a file can hold."""
+    value = as_data(value)
+    if not is_scalar(value):
+        fail(where, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
+    return write_scalar(value)
 
 
 _Parts: TypeAlias = tuple[str | Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
@@ -168,7 +163,7 @@ def read_wrapper_text(text: str, source: Source) -> _Parts:
         if not rest:
             return first, (), {}
         if not rest[0].strip():
-            fail_where(f'{source} "{first}"', "nothing follows the colon; leave it out or give an argument")
+            fail(f'{source} "{first}"', "nothing follows the colon; leave it out or give an argument")
         return first, *_read_arguments(rest[0], f'{source} "{first}"', source)
     if not rest:
         module, _, attr = first.rpartition(".")
@@ -176,7 +171,7 @@ def read_wrapper_text(text: str, source: Source) -> _Parts:
         fail(source, f'got {shown(text)}. An import path has a colon before its last part: "{path}"')
     target = _checked_path(f"{first}:{rest[0]}", source)
     if len(rest) > 2:
-        fail_where(f'{source} "{target}"', "text that holds a colon needs quotes")
+        fail(f'{source} "{target}"', "text that holds a colon needs quotes")
     return target, *(
         _read_arguments(rest[1], f'{source} "{target}"', source) if rest[1:] and rest[1].strip() else ((), {})
     )
@@ -196,19 +191,17 @@ def _read_arguments(text: str, where: str, source: Source) -> tuple[tuple[Any, .
         key, equals, value = piece.partition("=")
         if equals and key.strip().isidentifier():
             if key.strip() in kwargs:
-                fail_where(where, f"argument {key.strip()} is given twice")
+                fail(where, f"argument {key.strip()} is given twice")
             kwargs[key.strip()] = scalar(value, source)
         elif not piece.strip():
-            fail_where(where, f'an argument is missing in "{text}"')
+            fail(where, f'an argument is missing in "{text}"')
         elif kwargs:
-            fail_where(
-                where, f"{piece.strip()} stands after {next(iter(kwargs))}=; arguments without a name come first"
-            )
+            fail(where, f"{piece.strip()} stands after {next(iter(kwargs))}=; arguments without a name come first")
         else:
             if equals and piece.strip()[0] not in "\"'":
-                fail_where(where, f"{key.strip()} is no name of an argument. Text that holds = needs quotes")
+                fail(where, f"{key.strip()} is no name of an argument. Text that holds = needs quotes")
             if ":" in piece and piece.strip()[0] not in "\"'":
-                fail_where(where, "text that holds a colon needs quotes")
+                fail(where, "text that holds a colon needs quotes")
             args.append(scalar(piece, source))
     return tuple(args), kwargs
 
@@ -241,9 +234,9 @@ def read_arguments(given: Any, where: str) -> tuple[tuple[Any, ...], Mapping[str
     args = kwargs.pop(POSITIONAL, ())
     for key in kwargs:
         if not isinstance(key, str) or not key.isidentifier():
-            fail_where(where, f"expected the name of an argument, got {shown(key)}")
+            fail(where, f"expected the name of an argument, got {shown(key)}")
     if not isinstance(args, (list, tuple)):
-        fail_where(where, f'expected a list under "*" (arguments without a name), got {shown(args)}')
+        fail(where, f'expected a list under "*" (arguments without a name), got {shown(args)}')
     return tuple(args), kwargs
 
 
@@ -251,7 +244,7 @@ def _read_wrapper_object(wrapper: Callable[..., Any], source: Source) -> _Parts:
     if not isinstance(wrapper, functools.partial):
         return import_path(wrapper) or wrapper, (), {}
     if wrapper.args:
-        fail_where(
+        fail(
             f'{source} "{shown(wrapper.func)}"',
             f"the partial binds {shown(wrapper.args[0])} where the environment goes. Bind by keyword",
         )
@@ -262,8 +255,6 @@ def read_wrappers(wrappers: Any, source: Source) -> tuple[WrapperSpec, ...]:
     """Read a list of wrappers, or one text with bars between them."""
     if isinstance(wrappers, str):
         wrappers = [part.strip() for part in split(wrappers, "|", source)]
-    if wrappers is None:
-        return ()
     if not isinstance(wrappers, Sequence):
         mapping = (
             ". A mapping changes the wrappers of a file that this one extends" if isinstance(wrappers, Mapping) else ""
@@ -294,35 +285,30 @@ class BackendSpec(_Named):
 
     @classmethod
     def parse(cls, backend: Any, source: Source) -> BackendSpec:
-        """Read ``shmem``, ``"shmem:workers=2"``, ``{name: shmem, workers: 2}``, a class, a BackendSpec; None: auto."""
+        """Read ``"shmem"``, ``{name: shmem, workers: 2}``, a class, a BackendSpec; None: auto."""
         if isinstance(backend, BackendSpec):
             return backend
         if backend is None:
             return cls()
-        if isinstance(backend, Mapping):
-            options = {key: value for key, value in backend.items() if key != "name"}
-            for key in options:
-                if not isinstance(key, str):
-                    fail(source, f"expected a name for each option, got {shown(key)}")
-            name = backend.get("name", "auto")
-            if callable(name):
-                return cls(import_path(name) or name, options)
-            return cls(checked_name(name, "backend", source.at("name")), options)
-        if isinstance(backend, str):
-            target, args, kwargs = read_wrapper_text(backend, source)
-            if args:
-                fail(source, f'expected options by name, got {shown(args[0])}. Write "{target}:workers=2"')
-            return cls(target, kwargs)
-        if callable(backend):
-            return cls(import_path(backend) or backend)
-        return fail(source, f"expected the name of a backend, got {shown(backend)}")
+        written = backend if isinstance(backend, Mapping) else {"name": backend}
+        options = {key: value for key, value in written.items() if key != "name"}
+        for key in options:
+            if not isinstance(key, str):
+                fail(source, f"expected a name for each option, got {shown(key)}")
+        name = written.get("name", "auto")
+        if callable(name):
+            return cls(import_path(name) or name, options)
+        if isinstance(name, str) and re.search(r"=|:\d", name):
+            remedy = "Options are written backend.workers=2 in a line, {name: shmem, workers: 2} in a file"
+            fail(source, f"expected the name of a backend, got {shown(name)}. {remedy}")
+        return cls(checked_name(name, "backend", source.at("name") if written is backend else source), options)
 
     def to_data(self) -> Any:
         """Return plain data that ``parse`` reads back, in the shortest form."""
         options = plain(self.options, "backend")
         if not isinstance(self.target, str):
-            fail_where("backend", f"{self.name} lives in this process only; give its import path")
-        return {"name": self.target, **options} if options or _is_dotless_path(self.target) else self.target
+            fail("backend", f"{self.name} lives in this process only; give its import path")
+        return {"name": self.target, **options} if options else self.target
 
     def _identity(self) -> tuple[Any, ...]:
         return self.target, canonical(self.options)

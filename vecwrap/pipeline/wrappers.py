@@ -50,6 +50,11 @@ class PlannedWrapper:
         return any(is_path(self.spec.kwargs.get(name)) for name in declared_by(self.target).path_parameters)
 
     @property
+    def is_shipped(self) -> bool:
+        """Whether its code is ours or Gymnasium's."""
+        return str(getattr(self.target, "__module__", "")).partition(".")[0] in ("vecwrap", "gymnasium")
+
+    @property
     def around_sub_env(self) -> WrapSubEnv:
         """The wrapper as a callable for a worker."""
         return WrapSubEnv(self.target, self.bound.args, dict(self.bound.kwargs), self.where)
@@ -70,54 +75,29 @@ class PlannedWrapper:
         return wrapped
 
 
-def plan_wrappers(words: Iterable[WrapperSpec]) -> tuple[tuple[WrapperSpec, ...], tuple[PlannedWrapper, ...]]:
-    """Find wrappers and fit their arguments: the words with all arguments by name, and the wrappers of presets, too.
-
-    A preset stays one word, unless one of its wrappers has a path: only the preset knows which of its arguments that
-    came from, and a path must be found where it is.
-    """
-    resolved: list[WrapperSpec] = []
-    planned: list[PlannedWrapper] = []
-    for one, wrappers in for_each(words, lambda word: _plan_word(word, ())):
-        resolved += one.expanded if any(wrapper.has_path for wrapper in wrappers) else (one,)
-        planned += wrappers
-    return tuple(resolved), tuple(planned)
+def plan_wrappers(words: Iterable[WrapperSpec]) -> tuple[PlannedWrapper, ...]:
+    """Find wrappers, those of a preset in its place, and fit their arguments."""
+    return tuple(wrapper for planned in for_each(words, _plan_word) for wrapper in planned)
 
 
-def _plan_word(word: WrapperSpec, within: tuple[Preset, ...]) -> tuple[WrapperSpec, tuple[PlannedWrapper, ...]]:
+def _plan_word(word: WrapperSpec, within: tuple[Preset, ...] = ()) -> list[PlannedWrapper]:
     target = registry.wrappers.find(word.target, word.where)
-    if isinstance(target, Preset):
-        return _plan_preset(word, target, within)
-    wrapper = _plan_wrapper(word, target)
-    return wrapper.spec, (wrapper,)
-
-
-def _plan_preset(
-    word: WrapperSpec, preset: Preset, within: tuple[Preset, ...]
-) -> tuple[WrapperSpec, tuple[PlannedWrapper, ...]]:
-    if preset in within:
+    if not isinstance(target, Preset):
+        return [_plan_wrapper(word, target)]
+    if target in within:
         raise PlanError(f"{word.where}: expected wrappers, got a preset that holds itself.")
-    bound = Signature.of(preset, skip=0).bind(word.args, word.kwargs, word.where, word.where_argument)
+    bound = Signature.of(target, skip=0).bind(word.args, word.kwargs, word.where, word.where_argument)
     with placed(word.where):
-        given: Any = preset(*bound.args, **bound.kwargs)
+        given: Any = target(*bound.args, **bound.kwargs)
         if given is None or isinstance(given, Mapping):
             raise PlanError(
                 f"expected a list of wrappers from the preset's function, got {shown(given)}; let it return [wrapper, "
                 "...]"
             )
         parts = read_wrappers(given, word.source.at(word.name))
-    planned = [_plan_word(part, (*within, preset)) for part in parts]
-    name = registry.wrappers.name_of(preset) or import_path(preset) or preset
-    resolved = dataclasses.replace(
-        word,
-        target=name,
-        args=bound.args,
-        kwargs=Settings(bound.complete),
-        not_hashed=frozenset(),
-        wrappers=tuple(wrapper for part, _ in planned for wrapper in part.expanded),
-    )
-    wrappers = (wrapper for _, part in planned for wrapper in part)
-    return resolved, tuple(dataclasses.replace(wrapper, preset=resolved.name) for wrapper in wrappers)
+    preset = registry.wrappers.name_of(target) or word.name
+    planned = [wrapper for part in parts for wrapper in _plan_word(part, (*within, target))]
+    return [dataclasses.replace(wrapper, preset=preset) for wrapper in planned]
 
 
 def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWrapper:
@@ -125,10 +105,15 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
     signature, declares = Signature.of(target), declared_by(target)
     paths = declares.path_parameters
     given = signature.bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
-    given = _changed(given, signature, paths, lambda name, path: _beside_its_file(wrapper, name, path))
+
+    def beside_its_file(name: str, path: Any) -> Any:
+        return _beside(wrapper.source.at(wrapper.name, name).place.directory, path)
+
+    given = _changed(given, signature, paths, beside_its_file)
     # From here on a path is fixed, whatever the working directory: the wrapper writes where the spec says.
-    bound = _changed(given, signature, paths, lambda name, path: _absolute(path))
-    default_paths = {name: _absolute(path) for name, path in given.writable.items() if name in paths and is_path(path)}
+    bound = _changed(given, signature, paths, lambda name, path: _beside(Path.cwd(), path))
+    of_defaults = {name: path for name, path in given.writable.items() if name in paths and is_path(path)}
+    default_paths = {name: _beside(Path.cwd(), path) for name, path in of_defaults.items()}
     complete = {**bound.complete, **default_paths}
     with placed(wrapper.where):
         words = declares.in_words(*given.args, **given.kwargs)
@@ -140,9 +125,14 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
         kwargs=Settings({name: as_data(value) if name in paths else value for name, value in complete.items()}),
         not_hashed=declares.not_hashed | paths,
     )
+
+    def named(name: str, value: Any) -> Any:
+        is_path_of_import = isinstance(value, str) and is_import_path(value)
+        return import_target(value, wrapper.where_argument(name)) if is_path_of_import else value
+
     callables = {parameter.name for parameter in signature.parameters if parameter.takes_callable}
     bound = dataclasses.replace(bound, kwargs=Settings({**bound.kwargs, **default_paths}))
-    bound = _changed(bound, signature, callables, lambda name, value: _imported(value, wrapper.where_argument(name)))
+    bound = _changed(bound, signature, callables, named)
     said = [*map(shown, given.args), *(f"{name}={shown(value)}" for name, value in given.kwargs.items())]
     return PlannedWrapper(spec, target, bound, ", ".join(said), runs_in, wrapper.where, words)
 
@@ -182,31 +172,18 @@ def _changed(bound: Bound, signature: Signature, which: Collection[str], change:
         return change(name, value) if name in which and value is not None else value
 
     names = [parameter.name for parameter in signature.parameters if parameter.by_position]
-    unnamed = [*names, *[""] * len(bound.args)]  # what follows the named ones has no name
-    args = tuple(changed(name, value) for name, value in zip(unnamed, bound.args, strict=False))
-    return dataclasses.replace(
-        bound, args=args, kwargs=Settings({name: changed(name, value) for name, value in bound.kwargs.items()})
-    )
+    names += [""] * len(bound.args)  # what follows the named ones has no name
+    args = tuple(map(changed, names, bound.args))
+    kwargs = Settings({name: changed(name, value) for name, value in bound.kwargs.items()})
+    return dataclasses.replace(bound, args=args, kwargs=kwargs)
 
 
-def _imported(value: Any, where: str) -> Any:
-    """What an import path names; a callable stays."""
-    return import_target(value, where) if isinstance(value, str) and is_import_path(value) else value
-
-
-def _beside_its_file(wrapper: WrapperSpec, name: str, path: Any) -> Any:
-    """Resolve a path written in a file relative to that file."""
-    directory = wrapper.source.at(wrapper.name, name).directory
-    return path if directory is None or not is_path(path) else _like(path, directory / Path(path).expanduser())
-
-
-def _absolute(path: Any) -> Any:
-    return _like(path, Path(path).expanduser().absolute()) if is_path(path) else path
-
-
-def _like(written: Any, path: Path) -> Any:
-    """What was text stays text."""
-    return str(path) if isinstance(written, str) else path
+def _beside(directory: Path | None, path: Any) -> Any:
+    """A path relative to a folder, None: as it is; what was text stays text, and what is no path what it is."""
+    if directory is None or not is_path(path):
+        return path
+    found = directory / Path(path).expanduser()
+    return str(found) if isinstance(path, str) else found
 
 
 def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
@@ -234,21 +211,19 @@ def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
     return "parent" if takes_vector else "worker"
 
 
-def refuse_inside(wrappers: Iterable[PlannedWrapper], why: Callable[[str], str]) -> None:
-    """Refuse wrappers of single environments; ``why`` says why and what to do, for a wrapper's name."""
+def refuse_inside(wrappers: Iterable[PlannedWrapper], why: str) -> None:
+    """Refuse wrappers of single environments; ``why`` says why and what to do, with the wrapper's ``{name}``."""
     for wrapper in wrappers:
         if wrapper.runs_in == "worker":
-            raise PlanError(f"{wrapper.where}: {why(wrapper.spec.name)}")
+            raise PlanError(f"{wrapper.where}: {why.format(name=wrapper.spec.name)}")
 
 
 def refuse_around_engine(wrappers: Iterable[PlannedWrapper]) -> None:
     """Refuse wrappers that belong inside sub-environments that exist already."""
     refuse_inside(
         wrappers,
-        lambda name: (
-            "it wraps each sub-environment, and those are made already: expected a wrapper of the whole "
-            f'vector. Build from the environment\'s id instead: vecwrap.build(id, wrappers=["{name}", ...]).'
-        ),
+        "it wraps each sub-environment, and those are made already: expected a wrapper of the whole vector. Build from "
+        'the environment\'s id instead: vecwrap.build(id, wrappers=["{name}", ...]).',
     )
 
 

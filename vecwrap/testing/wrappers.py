@@ -117,7 +117,7 @@ def check_wrapper(
 
 def _by_name(wrappers: str, subject: Subject) -> Subject:
     """Put wrappers named as in a pipeline in a subject's place, those of sub-environments into its factory."""
-    _, planned = plan_wrappers(read_wrappers(wrappers, Source(steps=("wrappers",))))
+    planned = plan_wrappers(read_wrappers(wrappers, Source(steps=("wrappers",))))
     refuse_wrong_order(planned)
     inner = tuple(wrapper.around_sub_env for wrapper in planned if wrapper.runs_in == "worker")
 

@@ -11,8 +11,8 @@ class Preset:
     """Makes a preset from a function that returns wrappers, inner first, in any form that pipelines take.
 
     A preset is used in pipelines like a wrapper, by name, by import path or as an object, and takes the function's
-    arguments. The plan replaces it with its wrappers; the pipeline keeps the word as it was written, unless one of the
-    wrappers has a path, and its hash is that of the wrappers. A preset may contain other presets.
+    arguments. The plan replaces it with its wrappers, and so does the pipeline of a built environment. A preset may
+    contain other presets.
 
     Args:
         function: returns the wrappers; its docstring's first line says what they do.

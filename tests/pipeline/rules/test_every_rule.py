@@ -25,8 +25,8 @@ def found_in(line, name):
     return vecwrap.check(line, strict=RULES[name].strict, **settings)
 
 
-def test_there_are_twenty_two():
-    assert len(RULES) == 22
+def test_there_are_twenty_one():
+    assert len(RULES) == 21
 
 
 @pytest.fixture(autouse=True)

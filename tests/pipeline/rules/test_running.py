@@ -10,20 +10,6 @@ def ids(line, **settings):
 
 
 @pytest.mark.parametrize(
-    ("settings", "found"), [({"workers": 4}, True), ({"workers": 2}, False), ({"envs_per_worker": 4}, False)]
-)
-def test_more_workers_than_sub_environments(settings, found):
-    assert ids("CartPole-v1", n=2, backend={"name": "subprocess", **settings}) == ["fewer_than_workers"] * found
-
-
-def test_it_is_as_the_finding_says():
-    (finding,) = vecwrap.check("CartPole-v1", n=2, backend="subprocess", workers=4)
-    assert "2 of the workers" in finding.reason
-    with vecwrap.build("CartPole-v1", n=2, backend="subprocess", workers=4) as env:
-        assert env.num_workers == 2
-
-
-@pytest.mark.parametrize(
     ("settings", "places"),
     [
         ({"max_restarts": 3, "restart_window": 9.0}, ["backend.max_restarts", "backend.restart_window"]),
