@@ -395,7 +395,7 @@ def tune(
     evaluation: Evaluation = False,
     as_json: Json = False,
 ) -> None:
-    """Measure the environment, try backends, workers and batch sizes, and print the lines to add to the pipeline."""
+    """Measure the environment, try backends and numbers of workers, and print the lines to add to the pipeline."""
     from vecwrap.cli.measure import tune_pipeline
     from vecwrap.cli.pipelines import read_pipeline
 

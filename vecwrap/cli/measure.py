@@ -29,7 +29,7 @@ from vecwrap.tools.report import describe_machine, figure, machine_line, markdow
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
 from vecwrap.tools.timing import Part, Stopwatch
 from vecwrap.tools.tournament import Tournament, tournament
-from vecwrap.tools.tune import Recommendation, Search, Tuned
+from vecwrap.tools.tune import Tuned, search
 from vecwrap.wrappers.selfplay.pool import OpponentPool
 
 DEFAULT_SECONDS = 5.0
@@ -263,7 +263,7 @@ def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Co
     seconds, start = read_seconds(budget), time.monotonic()
     with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
         try:
-            tuned = Search(spec, seconds, lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}")).run()
+            tuned = search(spec, seconds, lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}"))
         except KeyboardInterrupt:
             console.print("interrupted; nothing is left running")
             return 128 + number[0]
@@ -271,10 +271,11 @@ def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Co
         print_json(_tuning_data(tuned, seconds, evaluation=evaluation), console)
     else:
         _show_tuning(tuned, console, evaluation=evaluation)
-    return int(tuned.recommendation is None)
+    return int(tuned.recommended is None)
 
 
 def _tuning_data(tuned: Tuned, budget: float, *, evaluation: bool) -> dict[str, Any]:
+    chosen = tuned.recommended
     return {
         "n": tuned.situation.n,
         "usable_cores": tuned.situation.cores,
@@ -285,27 +286,21 @@ def _tuning_data(tuned: Tuned, budget: float, *, evaluation: bool) -> dict[str, 
             {
                 "name": trial.candidate.name,
                 **trial.candidate.settings,
-                **{key: value for key, value in vars(trial).items() if key != "candidate"},
+                "rates": trial.rates,
                 "rate": trial.rate if trial.rates else None,
+                "start_seconds": trial.start_seconds,
+                "failed": trial.failed,
             }
             for trial in tuned.trials
         ],
         "now": tuned.now.name,
-        "recommendation": tuned.recommendation and _recommended(tuned.recommendation, evaluation=evaluation),
+        "recommendation": chosen
+        and {**chosen.settings, "lines": chosen.lines(evaluation=evaluation), "reason": tuned.reason},
     }
 
 
-def _recommended(found: Recommendation, *, evaluation: bool) -> dict[str, Any]:
-    pairs = [(found.candidate, found.reason), (found.other, found.other_reason)]
-    mine, other = (
-        each and {**each.settings, "lines": list(each.lines(evaluation=evaluation)), "reason": reason}
-        for each, reason in pairs
-    )
-    return {**(mine or {}), "with_send_and_recv": other}
-
-
 def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
-    cost, found = tuned.cost, tuned.recommendation
+    cost, chosen, cores = tuned.cost, tuned.recommended, tuned.situation.cores
     rows = [
         ("one sub-environment", f"{cost}, {cost.busy:.0%} of a core; of {cost.steps:,} steps"),
         ("start-up", f"{_seconds(cost.first_seconds)} with its imports"),
@@ -316,34 +311,26 @@ def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
     if tuned.mode != "same_step":
         console.print(Text(f"measured in the mode {tuned.mode}", style="dim"))
     console.print()
-    if found is None:
+    if chosen is None:
         console.print(Text("No candidate could be measured: increase --budget, or see why they failed."))
         return
-    console.print(Text(found.reason))
-    for line in found.candidate.lines(evaluation=evaluation):
+    console.print(Text(tuned.reason))
+    for line in chosen.lines(evaluation=evaluation):
         console.print(Text(f"    {line}", style="bold green"))
-    if (in_a_line := found.candidate.in_a_line(evaluation=evaluation)) is not None:
+    if (in_a_line := chosen.in_a_line(evaluation=evaluation)) is not None:
         console.print(Text(f"in one line: {in_a_line}", style="dim"))
-    if found.other is not None:
-        console.print(Text(f"\nA loop that calls send and recv, and acts on the rows that are ready, would do "
-                           f"{found.other_reason}:"))  # fmt: skip
-        for line in found.other.lines(evaluation=evaluation):
-            console.print(Text(f"    {line}", style="bold"))
-    cores = tuned.situation.cores
     console.print(Text(f"\nn={tuned.situation.n}, {cores} usable core{'s' * (cores != 1)}", style="dim"))
 
 
 def _tuning_table(tuned: Tuned) -> Table:
-    table = figures_table("candidate", "agent steps/s", "±", "start", "MB", whole=True)
+    table = figures_table("candidate", "agent steps/s", "±", "start", whole=True)
     table.add_column("", overflow="fold")
-    chosen = tuned.recommendation.candidate if tuned.recommendation else None
     for trial in tuned.trials:
-        style = "bold green" if trial.candidate == chosen and trial.rates else ""
+        style = "bold green" if trial.candidate == tuned.recommended and trial.rates else ""
         remark = trial.failed or ("the pipeline has it now" if trial.candidate == tuned.now else "")
         rate = (figure(trial.rate), f"{trial.spread:.0%}") if trial.rates else ("–", "")
         start = "" if trial.start_seconds is None else _seconds(trial.start_seconds)
-        memory = "" if trial.memory_mb is None else f"{trial.memory_mb:,.0f}"
-        table.add_row(Text(trial.candidate.name), *rate, start, memory, Text(remark, style="dim"), style=style)
+        table.add_row(Text(trial.candidate.name), *rate, start, Text(remark, style="dim"), style=style)
     return table
 
 
