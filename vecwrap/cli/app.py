@@ -27,7 +27,6 @@ from vecwrap.cli.output import (
 )
 from vecwrap.errors import (
     CheckpointError,
-    ClipError,
     PlanError,
     PlotError,
     SpecError,
@@ -248,29 +247,6 @@ def load(
 
     chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
     raise typer.Exit(load_folder(folder, settings or (), chosen, _console(), as_json=as_json, imports=not no_imports))
-
-
-@app.command(epilog="Example: vecwrap clip runs/tonight/videos/video-episode-000000.mp4 pong.webp --width 480 --fps 20")
-def clip(
-    video: Annotated[Path, typer.Argument(help="A file written by the wrapper video or --record.", metavar="VIDEO")],
-    out: Annotated[Path, typer.Argument(help="The file to write, .webp or .gif.", metavar="OUT")],
-    width: Annotated[int | None, typer.Option(min=1, help="Maximum width in pixels. Default: the video's.")] = None,
-    fps: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1,
-            help="Maximum frames per second: only every second, third, ... frame is kept; the speed does not change. "
-            "Default: the video's.",
-        ),
-    ] = None,
-    start: Annotated[float, typer.Option(min=0, help="Seconds to skip at the beginning.")] = 0.0,
-    seconds: Annotated[float | None, typer.Option(min=0.001, help="Seconds to keep. Default: the rest.")] = None,
-) -> None:
-    """Turn a recorded video into an animated WebP or GIF, for READMEs and papers."""
-    from vecwrap.tools.clip import Clip
-
-    written = Clip(video).save(out, width=width, fps=fps, start=start, seconds=seconds).path
-    _console().print(f"{written}: {written.stat().st_size / 1024:,.0f} KiB")
 
 
 @_command(epilog="Example: vecwrap explain examples/pong.yaml --set wrappers.framestack.k=2")
@@ -613,7 +589,7 @@ def _run(arguments: list[str], debug: bool) -> int:
             sys.stderr.write(printable_lines(traceback_of(error)))
         else:
             _say(str(error))
-        return 2 if isinstance(error, (SpecError, PlanError, CheckpointError, PlotError, ClipError)) else 1
+        return 2 if isinstance(error, (SpecError, PlanError, CheckpointError, PlotError)) else 1
     return 0
 
 
