@@ -326,12 +326,11 @@ def list_all(
             metavar="NAME",
         ),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """List wrappers and backends with their parameters and defaults, and the findings of check."""
     from vecwrap.cli.inspect import list_names
 
-    list_names(names or [], _console(), as_json=as_json)
+    list_names(names or [], _console())
 
 
 @_command(epilog="Example: vecwrap time examples/pong.yaml --seconds 10 --policy my_agent:act")
@@ -394,7 +393,6 @@ def bench(
     seconds: Annotated[float, typer.Option(min=0.001, help="Duration of a sample.")] = 1.0,
     n: Number = None,
     backend: BackendName = None,
-    out: Annotated[Path | None, typer.Option(help="A file for the tables as Markdown.")] = None,
     settings: Settings = None,
     as_json: Json = False,
 ) -> None:
@@ -402,17 +400,8 @@ def bench(
     from vecwrap.cli.measure import bench_pipeline
     from vecwrap.cli.pipelines import read_pipeline
 
-    raise typer.Exit(
-        bench_pipeline(
-            read_pipeline(pipeline, settings or (), {"n": n, "backend": backend}),
-            vs=vs,
-            rounds=rounds,
-            seconds=seconds,
-            as_json=as_json,
-            out=out,
-            console=_console(),
-        )
-    )
+    spec = read_pipeline(pipeline, settings or (), {"n": n, "backend": backend})
+    raise typer.Exit(bench_pipeline(spec, vs=vs, rounds=rounds, seconds=seconds, as_json=as_json, console=_console()))
 
 
 @app.command(epilog="Example: vecwrap plot runs/ppo runs/a2c --smooth 10,100 --out curves.png --out curves.svg")

@@ -24,9 +24,8 @@ from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.registry import NameTable, backends, wrappers
 from vecwrap.pipeline.rules import RULES
-from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, in_words, section
+from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, section
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_wrappers
 from vecwrap.pipeline.wrappers import at_end
 from vecwrap.testing.twice import OF_STREAMS, play_twice
@@ -151,7 +150,7 @@ class RuleRow:
     right: str = ""
 
 
-def list_names(names: Sequence[str], console: Console, *, as_json: bool = False) -> None:
+def list_names(names: Sequence[str], console: Console) -> None:
     """Print wrappers, backends and findings: all, or only those named, in full."""
     wrappers, backends, findings = wrapper_rows(), backend_rows(), rule_rows()
     known = [row.name for row in wrappers + backends] + [row.name for row in findings]
@@ -163,10 +162,6 @@ def list_names(names: Sequence[str], console: Console, *, as_json: bool = False)
     wrappers = [row for row in wrappers if row.name in (names or known)]
     backends = [row for row in backends if row.name in (names or known)]
     findings = [row for row in findings if row.name in (names or known)]
-    if as_json:
-        data = {"wrappers": [_data(row) for row in wrappers], "backends": [_data(row) for row in backends]}
-        print_json({**data, "findings": [vars(row) for row in findings]}, console)
-        return
     does = "what it does, and its parameters"
     finds = "what check finds, and why it is a mistake" if in_full else "what check finds"
     _print_table(
@@ -215,28 +210,6 @@ def _described_rule(row: RuleRow, in_full: bool) -> Text:
         for word, line in (("wrong", row.wrong), ("right", row.right)):
             text.append(f"\n{word}: {line}" if line else "", style="dim")
     return text
-
-
-def _data(row: Row) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "runs_in": row.where,
-        "summary": row.summary,
-        "details": row.details,
-        "at_an_episodes_end": row.at_end,
-        "stands_for": row.wrappers,
-        "owner": row.owner,
-        "parameters": [
-            {
-                "name": parameter.name,
-                "type": in_words(parameter.annotation),
-                "default": None if parameter.default is REQUIRED else shown(parameter.default),
-                "required": parameter.default is REQUIRED,
-                "help": row.help.get(parameter.name, ""),
-            }
-            for parameter in row.parameters
-        ],
-    }
 
 
 # -- what the tables of names hold ------------------------------------------------------------------------------------

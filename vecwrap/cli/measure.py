@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.cli.output import figures_table, name_table, print_json, refuse_unwritable, write_out
+from vecwrap.cli.output import figures_table, name_table, print_json
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError, VecwrapError
 from vecwrap.pipeline.build import build
@@ -25,7 +26,7 @@ from vecwrap.tools.bench import compare_pipeline
 from vecwrap.tools.measure import WorkResult
 from vecwrap.tools.peers import PEERS, read_names
 from vecwrap.tools.player import Player
-from vecwrap.tools.report import describe_machine, figure, machine_line, markdown, result_table, to_data
+from vecwrap.tools.report import describe_machine, figure, machine_line, result_table, to_data
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
 from vecwrap.tools.timing import Part, Stopwatch
 from vecwrap.tools.tournament import Tournament, tournament
@@ -33,9 +34,7 @@ from vecwrap.tools.tune import Tuned, search
 from vecwrap.wrappers.selfplay.pool import OpponentPool
 
 DEFAULT_SECONDS = 5.0
-WARM_UP = 32  # vector steps that are not counted, while caches fill and spin times adapt
-BLOCK = 16  # vector steps with the stopwatch on, then the same number with it off, alternating
-BLOCK_SECONDS = 0.1
+WARM_UP, WARM_UP_SECONDS = 32, 0.1  # vector steps that are not counted, while caches fill and spin times adapt
 BAR = 20
 IN_FULL = 100  # columns from which on the table has bars and descriptions
 _COLOURS = {"environment": "green", "wrapper": "cyan", "backend": "yellow", "face": "blue", "policy": "magenta"}
@@ -43,12 +42,11 @@ _COLOURS = {"environment": "green", "wrapper": "cyan", "backend": "yellow", "fac
 
 @dataclass
 class _Timed:
-    """The measurements: with the stopwatch on, and with it off."""
+    """The measurements."""
 
     description: str
     parts: list[Part]  # those that ran
     steps: int
-    plain_microseconds: float | None  # a vector step with the stopwatch off; None if there was none
 
     @property
     def microseconds(self) -> float:
@@ -162,7 +160,6 @@ def time_pipeline(
 def _measure(
     env: VecEnv, act: Policy, name: str, steps: int | None, seconds: float | None, interrupt: Interrupt
 ) -> _Timed:
-    """Step in blocks, alternating the stopwatch on and off, so that fluctuations affect both alike."""
     if name == "random":
         env.reset()  # its infos may have masks
     player = Player(env, act, where=f"--policy {name}")
@@ -173,34 +170,22 @@ def _measure(
     watch = Stopwatch(env)
     timed = watch.timed(name, "policy", "the policy", player.act if asks else act)
     taken = rollout(env, timed, Tally(), steps=steps, episodes=None, interrupt=interrupt)
-    block = BLOCK if steps is None else max(1, min(BLOCK, steps // env.num_envs // 4))
-    end = None if seconds is None else time.monotonic() + seconds
-    _take(taken, min(WARM_UP, 2 * block), BLOCK_SECONDS)
-    plain = plain_nanoseconds = 0
-    while True:
-        with watch:
-            _take(taken, block, BLOCK_SECONDS)
-        start = time.perf_counter_ns()
-        count = _take(taken, block, BLOCK_SECONDS)
-        plain_nanoseconds += time.perf_counter_ns() - start
-        plain += count
-        if not count or (end is not None and time.monotonic() >= end):
-            break
+    few = WARM_UP if steps is None else min(WARM_UP, steps // env.num_envs // 2)
+    _take(taken, few, WARM_UP_SECONDS)
+    with watch:
+        _take(taken, None, math.inf if seconds is None else seconds)
     if not watch.steps:
         raise VecwrapError("time: ended before a step was timed; increase --steps, or press Ctrl-C later")
     ran = [part for part in watch.parts if part.calls or part.kind == "other"]
-    return _Timed(repr(env), ran, watch.steps, plain_nanoseconds / 1e3 / plain if plain else None)
+    return _Timed(repr(env), ran, watch.steps)
 
 
-def _take(taken: Iterator[None], most: int, seconds: float) -> int:
-    """Take at most this many steps, for this long; return how many, 0 when there are no more."""
+def _take(taken: Iterator[None], most: int | None, seconds: float) -> None:
+    """Take at most this many steps, for this long."""
     end = time.monotonic() + seconds
-    count = 0
     for _ in itertools.islice(taken, most):
-        count += 1
         if time.monotonic() >= end:
             break
-    return count
 
 
 # -- what is shown ----------------------------------------------------------------------------------------------------
@@ -219,12 +204,9 @@ def _show_timing(measured: _Timed, console: Console) -> None:
         bar = Text("█" * round(BAR * time_of / most), style=colour)
         table.add_row(name, f"{time_of:,.1f}", f"{time_of / whole:.1%}", *((bar, part.what) if in_full else ()))
     table.add_row(Text("all", style="bold"), f"{whole:,.1f}", "100.0%", style="bold")
-    remark = f"{measured.steps:,} vector steps were timed."
-    if measured.plain_microseconds is not None:
-        remark += f" The same number in between, untimed, took {measured.plain_microseconds:,.1f} µs each."
     console.print(Text(measured.description, style="bold"))
     console.print(table)
-    console.print(Text(remark, style="dim"))
+    console.print(Text(f"{measured.steps:,} vector steps were timed.", style="dim"))
 
 
 def _timing_data(measured: _Timed) -> dict[str, Any]:
@@ -232,7 +214,6 @@ def _timing_data(measured: _Timed) -> dict[str, Any]:
         "environment": measured.description,
         "vector_steps": measured.steps,
         "microseconds": measured.microseconds,
-        "microseconds_without_stopwatch": measured.plain_microseconds,
         "parts": [
             {**vars(part), "microseconds": measured.of(part), "share": measured.of(part) / measured.microseconds}
             for part in measured.parts
@@ -345,16 +326,13 @@ def bench_pipeline(
     rounds: int,
     seconds: float,
     as_json: bool,
-    out: Path | None,
     console: Console,
 ) -> int:
-    """Compare a pipeline with peers, named by ``vs``, and print or write tables; return the exit status.
+    """Compare a pipeline with peers, named by ``vs``, and print tables; return the exit status.
 
     It is 1 if a peer that was requested by name has no figures, else 0; after Ctrl-C or SIGTERM, the shell's for it.
     """
     peers = list(PEERS) if vs is None else read_names(vs)
-    if out is not None:
-        refuse_unwritable(out)
     machine = describe_machine()
     with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
         try:
@@ -367,8 +345,6 @@ def bench_pipeline(
     else:
         console.print(Text(machine_line(machine), style="dim"))
         print_result(result, console)
-    if out is not None:
-        write_out(out, markdown(machine, [result]))
     return int(vs is not None and any(m.missing for m in result.measurements if m.side == "peer"))
 
 

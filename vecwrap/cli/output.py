@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,9 +15,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.env.saving import write_whole
-from vecwrap.errors import SpecError, cut, printable_lines
-from vecwrap.wrappers.recording.run_files import try_folder
+from vecwrap.errors import cut, printable_lines
 
 
 class Terminal(Console):
@@ -93,28 +90,6 @@ def flush_output() -> None:
 def discard_output() -> None:
     """Discard unwritten output, now and at Python's exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def refuse_unwritable(out: Path) -> None:
-    """Refuse a file of ``--out`` that cannot be written, before work whose result would be lost; create its folder."""
-    with _writing(out):
-        if out.is_dir():
-            raise SpecError(f"--out {out}: expected a file, got a folder. Give a name in it: --out {out / 'NAME'}.")
-        try_folder(out.parent)
-
-
-def write_out(out: Path, text: str) -> None:
-    """Write the file of ``--out`` atomically, so that a full disk leaves the old one."""
-    with _writing(out):
-        write_whole(out, lambda file: file.write(text.encode()))
-
-
-@contextlib.contextmanager
-def _writing(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise SpecError(f"--out {out}: cannot be written ({error.strerror}). Give another file.") from error
 
 
 def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:
