@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from vecwrap.errors import PlotError, cut, is_installed
 from vecwrap.tools.compare import Compared, Interval, compare, differences, draw_comparison
 from vecwrap.tools.plot import Curve, Run, Seed, check, check_suffix, curve, draw, read_runs, save, step_unit, time_unit
 
+_SETTINGS, _VERSIONS = attrgetter("settings"), attrgetter("versions")
 RECENT = 100  # episodes whose mean score the table shows
 
 
@@ -140,7 +142,7 @@ def compare_runs(places: Sequence[str], *, last: int, out: Sequence[Path], as_js
         print_json(_comparison_data(runs, compared, last), console)
         return 0
     console.print(_comparison_table(compared, last))
-    for title, of in (("pipeline", _settings), ("version", _versions)):
+    for title, of in (("pipeline", _SETTINGS), ("version", _VERSIONS)):
         if differing := differences(compared, of):
             console.print()
             console.print(_differences_table(title, compared, differing))
@@ -153,14 +155,6 @@ def compare_runs(places: Sequence[str], *, last: int, out: Sequence[Path], as_js
     if not pictures:
         console.print(Text('no picture, which needs matplotlib: pip install "vecwrap[plot]"', style="dim"))
     return 0
-
-
-def _settings(compared: Compared) -> Mapping[str, tuple[str, ...]]:
-    return compared.settings
-
-
-def _versions(compared: Compared) -> Mapping[str, tuple[str, ...]]:
-    return compared.versions
 
 
 def _versions_alike(compared: Sequence[Compared]) -> str:
@@ -220,8 +214,8 @@ def _comparison_data(runs: Sequence[Run], compared: Sequence[Compared], last: in
             {**vars(each), "scores": each.scores.tolist(), "seeds": [str(seed.path) for seed in run.seeds]}
             for run, each in zip(runs, compared, strict=True)
         ],
-        "pipelines_differ": differences(compared, _settings),
-        "versions_differ": differences(compared, _versions),
+        "pipelines_differ": differences(compared, _SETTINGS),
+        "versions_differ": differences(compared, _VERSIONS),
     }
 
 

@@ -37,7 +37,7 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.tools.evaluate import Quota
 from vecwrap.tools.player import Player
-from vecwrap.tools.rollout import Interrupt, Policy, StepCounter, Tally, find_policy, interruptible, rollout
+from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here
 from vecwrap.wrappers.tile import Tile
@@ -150,15 +150,14 @@ class _Running:
     def _step(self, act: Policy) -> None:
         tally, settings = self._tally, self._settings
         player = Player(self._counted, act, where=f"--policy {settings.policy}")
-        counter = StepCounter(player)
         taken = rollout(
-            counter, player.act, tally, steps=self._limit, episodes=settings.episodes, interrupt=self._interrupt
+            player, player.act, tally, steps=self._limit, episodes=settings.episodes, interrupt=self._interrupt
         )
         live = Live(console=self._console, transient=True, auto_refresh=False) if self._console.is_terminal else None
         refreshed, due = -math.inf, settings.interval
         with live or contextlib.nullcontext():
             for _ in taken:
-                tally.steps = counter.steps
+                tally.steps = player.steps
                 if tally.seconds >= due:
                     due = tally.seconds + settings.interval
                     self._note()
