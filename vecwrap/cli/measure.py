@@ -1,4 +1,4 @@
-"""The commands that measure: time, tune, bench."""
+"""The commands that measure: time, tune, bench, tournament."""
 
 from __future__ import annotations
 
@@ -10,18 +10,32 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vecwrap.cli.command import (
+    BackendName,
+    Evaluation,
+    Json,
+    NoImports,
+    Number,
+    Pipeline,
+    PolicyName,
+    Settings,
+    command,
+    count_option,
+    terminal,
+)
 from vecwrap.cli.output import figures_table, name_table, print_json
+from vecwrap.cli.pipelines import read_pipeline
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError, VecwrapError
 from vecwrap.pipeline.build import build
 from vecwrap.pipeline.plan import into
-from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.tools.bench import compare_pipeline
 from vecwrap.tools.measure import WorkResult
 from vecwrap.tools.peers import PEERS, read_names
@@ -58,89 +72,25 @@ class _Timed:
         return part.nanoseconds / 1e3 / self.steps
 
 
-def play_tournament(
-    spec: PipelineSpec,
-    folder: Path,
-    *,
-    games: int,
-    seed: int,
-    players: list[str] | None,
-    anchor: str | None,
-    record: list[str] | None,
-    out: Path | None,
-    imports: bool,
-    as_json: bool,
-    console: Console,
-) -> int:
-    """Have the opponents of a pool play each other, print their ratings, and return the exit status."""
-    if record is not None and len(record) != 2:
-        raise SpecError(f"--record: expected two names, separated by a comma, got {', '.join(record)}")
-    if not folder.is_dir():
-        raise SpecError(f'--pool: expected the folder of a pool, got "{folder}", which is not there')
-    played = tournament(
-        spec,
-        OpponentPool(folder, imports=imports),
-        games=games,
-        seed=seed,
-        players=players,
-        anchor=anchor,
-        record=None if record is None else (record[0], record[1]),
-        videos=out or Path("videos"),
-        progress=not as_json,
-    )
-    ratings = played.ratings
-    if as_json:
-        each = zip(ratings.players, ratings.points, ratings.errors, ratings.games, strict=True)
-        print_json(
-            {
-                "anchor": ratings.anchor,
-                "ratings": {
-                    name: {"rating": round(float(points), 1), "error": round(float(error), 1), "games": int(number)}
-                    for name, points, error, number in each
-                },
-                "results": [row._asdict() for row in played.results.rows()],
-            },
-            console,
-        )
-    else:
-        console.print(_ladder(played))
-    if out is not None:
-        for path in played.save(out):
-            if not as_json:
-                console.print(f"wrote {path}", style="dim", highlight=False)
-    return 0
-
-
-def _ladder(played: Tournament) -> Table:
-    """The ratings, the strongest first, with wins, draws and losses."""
-    ratings, totals = played.ratings, {name: [0, 0, 0] for name in played.ladder}
-    for row in played.results.rows():
-        for name, counts in ((row.player, row[3:]), (row.opponent, row[:2:-1])):
-            totals[name] = [total + count for total, count in zip(totals[name], counts, strict=True)]
-    table = Table(title=f"Elo points above {ratings.anchor}, with standard errors")
-    for column in ("player", "rating", "error", "games", "won", "drawn", "lost"):
-        table.add_column(column, justify="left" if column == "player" else "right")
-    for name in played.ladder:
-        i = ratings.players.index(name)
-        figures = (f"{ratings.points[i]:+.0f}", f"{ratings.errors[i]:.0f}", str(ratings.games[i]))
-        table.add_row(Text(name), *figures, *map(str, totals[name]))
-    return table
-
-
+@command("time", "examples/pong.yaml --seconds 10 --policy my_agent:act")
 def time_pipeline(
-    spec: PipelineSpec,
-    *,
-    policy: str,
-    steps: int | None,
-    seconds: float | None,
-    as_json: bool,
-    console: Console,
+    pipeline: Pipeline,
+    steps: Annotated[
+        int | None,
+        count_option(help="Agent steps over all sub-environments, including untimed ones."),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.001, help="How long. Default: 5, or no limit with --steps.")
+    ] = None,
+    policy: PolicyName = "random",
+    n: Number = None,
+    backend: BackendName = None,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    as_json: Json = False,
 ) -> int:
-    """Run a pipeline and print what each part of a vector step costs; return the exit status.
-
-    Its files go to a temporary folder meanwhile. ``steps`` are agent steps over all sub-environments. It is driven by
-    whole steps, also where it has a ``batch_size``.
-    """
+    """Run a pipeline and show where a step's time goes: each wrapper, the backend's wait, the copy, the policy."""
+    spec, console = read_pipeline(pipeline, settings, {"n": n, "backend": backend}, evaluation=evaluation), terminal()
     if steps is None and seconds is None:
         seconds = DEFAULT_SECONDS
     with contextlib.ExitStack() as stack:
@@ -236,11 +186,17 @@ def read_seconds(text: str) -> float:
     return seconds
 
 
-def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Console, evaluation: bool = False) -> int:
-    """Measure, try, and print the table with the recommendation; return the exit status, 1 if there is none.
-
-    Of a pipeline's ``evaluation``, the lines are for its section ``eval``.
-    """
+@command("tune", "examples/pong.yaml --budget 2min")
+def tune_pipeline(
+    pipeline: Pipeline,
+    budget: Annotated[str, typer.Option(help="Time limit: 60s, 2min. Candidates that do not fit are marked.")] = "60s",
+    n: Number = None,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    as_json: Json = False,
+) -> int:
+    """Measure the environment, try backends and numbers of workers, and print the lines to add to the pipeline."""
+    spec, console = read_pipeline(pipeline, settings, {"n": n}, evaluation=evaluation), terminal()
     seconds, start = read_seconds(budget), time.monotonic()
     with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
         try:
@@ -319,19 +275,26 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1e3 * seconds:.1f} ms"
 
 
+@command("bench", '"CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')
 def bench_pipeline(
-    spec: PipelineSpec,
-    *,
-    vs: str | None,
-    rounds: int,
-    seconds: float,
-    as_json: bool,
-    console: Console,
+    pipeline: Pipeline,
+    vs: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated peers: gymnasium, sb3. Default: both. If a peer named here cannot take part, the "
+            "exit status is 1.",
+            metavar="PEERS",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Samples per contender, interleaved.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Duration of a sample.")] = 1.0,
+    n: Number = None,
+    backend: BackendName = None,
+    settings: Settings = None,
+    as_json: Json = False,
 ) -> int:
-    """Compare a pipeline with peers, named by ``vs``, and print tables; return the exit status.
-
-    It is 1 if a peer that was requested by name has no figures, else 0; after Ctrl-C or SIGTERM, the shell's for it.
-    """
+    """Compare a pipeline with Gymnasium and Stable-Baselines3, if installed and able to do the same work."""
+    spec, console = read_pipeline(pipeline, settings, {"n": n, "backend": backend}), terminal()
     peers = list(PEERS) if vs is None else read_names(vs)
     machine = describe_machine()
     with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
@@ -373,3 +336,88 @@ def print_result(result: WorkResult, console: Console) -> None:
             console.print(Text(f"{m.name}: ", style="yellow") + Text(m.missing))
         elif m.note:
             console.print(Text(f"{m.name}: {m.note}", style="dim"))
+
+
+# -- tournament ------------------------------------------------------------------------------------------------------
+
+
+@command("tournament")
+def play_tournament(
+    pipeline: Pipeline,
+    pool: Annotated[Path, typer.Option(help="The folder of an OpponentPool.", metavar="DIR")],
+    games: Annotated[int, count_option(help="How many for each pair and seat.")] = 20,
+    seed: Annotated[int, typer.Option(help="Of the first game of each pair and seat.")] = 0,
+    players: Annotated[
+        str | None, typer.Option(help="Which members, comma-separated. Default: all.", metavar="NAMES")
+    ] = None,
+    anchor: Annotated[str | None, typer.Option(help="Whose rating is 0. Default: random, if it plays.")] = None,
+    record: Annotated[
+        str | None, typer.Option(help="Film the first games of a pair: NAME,NAME.", metavar="NAMES")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A folder for tables (CSV), pictures (PNG) and videos.")
+    ] = None,
+    number: Number = None,
+    backend: BackendName = None,
+    settings: Settings = None,
+    no_imports: NoImports = False,
+    as_json: Json = False,
+) -> None:
+    """Have all opponents of a pool play each other, in every seat, and print their ratings."""
+    spec = read_pipeline(pipeline, settings, {"n": number, "backend": backend}, imports=not no_imports)
+    console, pair = terminal(), _names(record)
+    if pair is not None and len(pair) != 2:
+        raise SpecError(f"--record: expected two names, separated by a comma, got {record}")
+    if not pool.is_dir():
+        raise SpecError(f'--pool: expected the folder of a pool, got "{pool}", which is not there')
+    played = tournament(
+        spec,
+        OpponentPool(pool, imports=not no_imports),
+        games=games,
+        seed=seed,
+        players=_names(players),
+        anchor=anchor,
+        record=None if pair is None else (pair[0], pair[1]),
+        videos=out or Path("videos"),
+        progress=not as_json,
+    )
+    ratings = played.ratings
+    if as_json:
+        each = zip(ratings.players, ratings.points, ratings.errors, ratings.games, strict=True)
+        print_json(
+            {
+                "anchor": ratings.anchor,
+                "ratings": {
+                    name: {"rating": round(float(points), 1), "error": round(float(error), 1), "games": int(number)}
+                    for name, points, error, number in each
+                },
+                "results": [row._asdict() for row in played.results.rows()],
+            },
+            console,
+        )
+    else:
+        console.print(_ladder(played))
+    if out is not None:
+        for path in played.save(out):
+            if not as_json:
+                console.print(f"wrote {path}", style="dim", highlight=False)
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def _ladder(played: Tournament) -> Table:
+    """The ratings, the strongest first, with wins, draws and losses."""
+    ratings, totals = played.ratings, {name: [0, 0, 0] for name in played.ladder}
+    for row in played.results.rows():
+        for name, counts in ((row.player, row[3:]), (row.opponent, row[:2:-1])):
+            totals[name] = [total + count for total, count in zip(totals[name], counts, strict=True)]
+    table = Table(title=f"Elo points above {ratings.anchor}, with standard errors")
+    for column in ("player", "rating", "error", "games", "won", "drawn", "lost"):
+        table.add_column(column, justify="left" if column == "player" else "right")
+    for name in played.ladder:
+        i = ratings.players.index(name)
+        figures = (f"{ratings.points[i]:+.0f}", f"{ratings.errors[i]:.0f}", str(ratings.games[i]))
+        table.add_row(Text(name), *figures, *map(str, totals[name]))
+    return table

@@ -13,7 +13,9 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import numpy as np
+import typer
 
+from vecwrap.cli.command import command
 from vecwrap.cli.inspect import Row, argument_help, backend_rows, wrapper_rows
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, is_callable, members
@@ -26,6 +28,12 @@ from vecwrap.sources.import_paths import PATTERN
 Json = dict[str, Any]
 
 _IMPORT_PATH: Json = {"type": "string", "pattern": f"^{PATTERN}$"}
+
+
+@command("schema", "> pipeline.schema.json")
+def print_schema() -> None:
+    """Print the JSON schema of pipeline files, which lets editors complete and check them."""
+    typer.echo(json.dumps(pipeline_schema(), indent=2, ensure_ascii=False))
 
 
 def pipeline_schema() -> Json:
