@@ -16,14 +16,13 @@ from vecwrap.rows.compare import assert_same
 from vecwrap.testing.backends import BACKEND_LAWS, check_backend
 from vecwrap.testing.drive import on
 from vecwrap.testing.toys import SPACES, ToyEnv, toy
-from vecwrap.testing.twice import Difference, play_twice
+from vecwrap.testing.twice import play_twice
 from vecwrap.testing.wrappers import WRAPPER_LAWS, Subject, check_wrapper
 
 __all__ = [
     "BACKEND_LAWS",
     "SPACES",
     "WRAPPER_LAWS",
-    "Difference",
     "Subject",
     "ToyEnv",
     "assert_same",
