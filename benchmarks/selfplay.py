@@ -18,8 +18,8 @@ import gymnasium
 import numpy as np
 
 import vecwrap
+from benchmarks.start_one import pss_mb
 from vecwrap.tools.measure import SEED, Contender, Throughput, WorkResult, measure_rounds
-from vecwrap.tools.processes import pss_mb
 from vecwrap.tools.report import figure, table
 
 GAMES = 64

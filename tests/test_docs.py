@@ -114,7 +114,7 @@ def test_the_commands_of_a_page_can_be_given(page):
             case ["pip", "install", *packages]:
                 extras = re.findall(r"vecwrap\[([\w,]+)\]", " ".join(packages))
                 assert {*",".join(extras).split(",")} <= project["optional-dependencies"].keys()
-            case ["tensorboard" | "ssh", *_]:  # of another project
+            case ["tensorboard" | "ssh" | "ffmpeg", *_]:  # of another project
                 pass
             case ["python", script, *_]:
                 assert (ROOT / script).exists() or page.name == "tour.md"

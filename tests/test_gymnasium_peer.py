@@ -12,7 +12,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import vecwrap
 from tests.backs import DummyBackend
 from tests.toys import counter, told
-from vecwrap.testing import SPACES, Policy, assert_same, toy
+from vecwrap.testing import SPACES, assert_same, toy
+from vecwrap.testing.drive import Policy
 
 MODES = ["same_step", "next_step", "disabled"]
 

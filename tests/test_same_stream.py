@@ -14,7 +14,8 @@ from tests.backs import DummyBackend, OnDummy, ShmemBackend, SubprocessBackend, 
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.factories import MakeEnvironment
 from vecwrap.sources.sub_env import SubEnvFactory
-from vecwrap.testing import Lockstep, assert_same, drive, drive_rows, toy
+from vecwrap.testing import assert_same, toy
+from vecwrap.testing.drive import Lockstep, drive, drive_rows
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.framestack import FrameStack
 

@@ -24,7 +24,8 @@ from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBa
 from vecwrap.errors import SubEnvError, VecwrapError
 from vecwrap.rows.compare import rows_of
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.testing import Lockstep, assert_same, toy
+from vecwrap.testing import assert_same, toy
+from vecwrap.testing.drive import Lockstep
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 NUM_ENVS = 3

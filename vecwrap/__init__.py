@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from vecwrap.pipeline.spec import PipelineSpec as PipelineSpec
     from vecwrap.rows.step_result import StepResult as StepResult
     from vecwrap.sources.declares import Declares as Declares
-    from vecwrap.tools.clip import Clip as Clip
     from vecwrap.tools.evaluate import Evaluation as Evaluation
     from vecwrap.tools.evaluate import evaluate as evaluate
     from vecwrap.tools.tournament import Tournament as Tournament
@@ -60,7 +59,6 @@ _PUBLIC = {
     "Evaluation": "vecwrap.tools.evaluate",
     "check": "vecwrap.pipeline.check",
     "Finding": "vecwrap.pipeline.check",
-    "Clip": "vecwrap.tools.clip",
     "OpponentPool": "vecwrap.wrappers.selfplay.pool",
     "PipelineSpec": "vecwrap.pipeline.spec",
     "VecEnv": "vecwrap.env.vec_env",

@@ -22,7 +22,6 @@ __all__ = [
     "BackendError",
     "CastWarning",
     "CheckpointError",
-    "ClipError",
     "NotFiniteError",
     "PlanError",
     "PlotError",
@@ -114,10 +113,6 @@ class ResetNeededError(VecwrapError, gymnasium.error.ResetNeeded):
 
 class CheckpointError(VecwrapError, ValueError):
     """A saved state that does not fit, or a file that does not contain one."""
-
-
-class ClipError(VecwrapError, ValueError):
-    """A video cannot be made into an animated image: no such file, another kind, or no frames left."""
 
 
 class PlotError(VecwrapError, ValueError):
@@ -338,7 +333,6 @@ _OF_A_USER = (
     PlanError,
     ArgumentError,
     CheckpointError,
-    ClipError,
     PlotError,
     SubEnvError,
     gymnasium.error.ResetNeeded,

@@ -17,7 +17,8 @@ from vecwrap.errors import PlanError, SubEnvError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.testing import Lockstep, drive, toy
+from vecwrap.testing import toy
+from vecwrap.testing.drive import Lockstep, drive
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 pytestmark = [

@@ -25,8 +25,9 @@ from vecwrap.errors import BackendError, PlanError, SpecError, SubEnvError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.testing import Lockstep, drive, on, toy
 from vecwrap.testing import backends as kit
+from vecwrap.testing import on, toy
+from vecwrap.testing.drive import Lockstep, drive
 
 pytest.importorskip("ray")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray.yaml"

@@ -16,8 +16,8 @@ from tests.waiting import until
 from vecwrap.errors import BackendError, PlanError, SubEnvError, WaitTimeoutError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.testing import Lockstep, assert_same
-from vecwrap.testing.drive import drive
+from vecwrap.testing import assert_same
+from vecwrap.testing.drive import Lockstep, drive
 
 
 class Where(gymnasium.Env):

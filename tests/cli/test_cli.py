@@ -222,7 +222,6 @@ def test_a_call_that_cannot_be_used_is_one_message_and_status_2(here, capsys, ar
         ["check", "PATH.yaml"],
         ["load", "PATH"],
         ["plot", "PATH"],
-        ["clip", "PATH.mp4", "clip.webp"],
         ["run", "cartpole.yaml", "--out", "PATH"],
         ["run", "cartpole.yaml", "--set", "wrappers.monitor.dir=PATH"],
     ],

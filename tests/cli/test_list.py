@@ -1,6 +1,5 @@
 """``vecwrap list`` through its entry point."""
 
-import json
 import re
 
 import pytest
@@ -59,23 +58,6 @@ def test_a_finding_is_shown_in_full(capsys):
         assert text in said
 
 
-def test_json(capsys):
-    assert main(["list", "framestack", "shmem", "no_seed", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
-    (wrapper,), (backend,), (finding,) = data["wrappers"], data["backends"], data["findings"]
-    assert (wrapper["name"], wrapper["runs_in"], backend["name"]) == ("framestack", "parent", "shmem")
-    k, *others = wrapper["parameters"]
-    assert k == {
-        "name": "k",
-        "type": "int",
-        "default": None,
-        "required": True,
-        "help": "how many observations a stack holds.",
-    }
-    assert others[1]["default"] == '"zero"'
-    assert (finding["name"], finding["kind"]) == ("no_seed", "warning, with --strict")
-
-
 class Slotted:
     """Wraps, and has no dict."""
 
@@ -101,7 +83,7 @@ def choosy(kind: str = "c"):
 def test_what_another_package_brings_takes_no_other_rows_along(table, target, told, capsys):
     table.register("strange", target)
     try:
-        for words in (["list"], ["list", "strange"], ["list", "--json"], ["schema"]):
+        for words in (["list"], ["list", "strange"], ["schema"]):
             assert main(words) == 0
             said = capsys.readouterr().out
             assert words == ["schema"] or told in " ".join(said.split()), words

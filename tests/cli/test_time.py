@@ -89,8 +89,7 @@ def test_the_parts_are_those_of_the_pipeline_inner_first_and_add_up(capsys):
     assert sum(part["share"] for part in data["parts"]) == pytest.approx(1.0)
     calls = {part["name"]: part["calls"] for part in data["parts"]}
     assert calls["random"] == data["vector_steps"]
-    assert 50 <= data["vector_steps"] <= 150  # of 200, about half are taken without the clock
-    assert data["microseconds_without_stopwatch"] > 0
+    assert 150 <= data["vector_steps"] < 200  # without the first ones
     assert sorted(path.name for path in Path.cwd().iterdir() if path.name != "__pycache__") == ["toys_of_time.py"]
 
 
@@ -106,7 +105,7 @@ def test_the_table_has_a_row_and_a_bar_for_each_part(capsys):
     assert {"time_limit", "framestack", "backend: wait", "backend: copy", "random", "other", "all"} <= lines.keys()
     assert "█" in out
     assert "100.0%" in lines["all"]
-    assert "untimed, took" in out
+    assert "vector steps were timed." in out
     assert "\x1b" not in out
 
 
@@ -114,7 +113,7 @@ def test_with_a_batch_size_it_is_driven_by_whole_steps(capsys):
     data = timed(capsys, "CartPole-v1 n=4 batch_size=2 backend=dummy", "--steps", "200", "--policy", "zeros")
     calls = {part["name"]: part["calls"] for part in data["parts"]}
     assert calls["zeros"] == data["vector_steps"] == calls["copy"]
-    assert 12 <= data["vector_steps"] <= 50  # of 4 rows each
+    assert 18 <= data["vector_steps"] <= 50  # of 4 rows each
 
 
 def test_a_policy_is_called_once_a_step_whether_it_is_timed_or_not(capsys):

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
-from vecwrap.cli import main
+from vecwrap.cli import main, measure
 from vecwrap.cli.measure import read_seconds
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.tools import tune
-from vecwrap.tools.tune import BackendKind, candidates
+from vecwrap.tools.tune import candidates
 
 PIPELINE = "CartPole-v1 n=2 seed=1 backend=dummy | framestack:2 | monitor:dir=runs/mine"
 SLOW = """
@@ -39,10 +39,8 @@ class Slow(gymnasium.Env):
 
 @pytest.fixture
 def quick(monkeypatch, tmp_path):
-    """Two candidates and short samples; the budget itself is large, for a machine may be busy."""
+    """Two candidates; the budget itself is large, for a machine may be busy."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tune, "LONGEST_SAMPLE", 0.01)
-    monkeypatch.setattr(tune, "LONGEST_LOOK", 0.01)
     tried = tune.candidates
 
     def few(*given):
@@ -53,7 +51,7 @@ def quick(monkeypatch, tmp_path):
 
 
 def test_the_table_ends_in_lines_that_can_be_pasted(quick, capsys, monkeypatch):
-    monkeypatch.setattr(tune, "backend_kinds", lambda: [BackendKind("dummy", frozenset())])
+    monkeypatch.setattr(tune, "backend_options", lambda: {"dummy": frozenset()})
     assert main(["tune", PIPELINE, "--budget", "2min"]) == 0
     out = capsys.readouterr().out
     assert "one sub-environment" in out
@@ -98,7 +96,7 @@ def test_json_holds_every_sample(quick, capsys):
 
 
 def test_of_an_evaluation_the_lines_are_for_its_section(quick, capsys, monkeypatch):
-    monkeypatch.setattr(tune, "backend_kinds", lambda: [BackendKind("dummy", frozenset())])
+    monkeypatch.setattr(tune, "backend_options", lambda: {"dummy": frozenset()})
     (quick / "mine.yaml").write_text("env: CartPole-v1\nn: 3\nbackend: dummy\neval:\n  n: 2\n")
     assert main(["tune", "mine.yaml", "--eval", "--budget", "2min"]) == 0
     lines = [line.removeprefix("    ") for line in capsys.readouterr().out.splitlines()]
@@ -116,7 +114,7 @@ def test_statistics_that_cannot_be_read_are_told_before_anything_is_measured(qui
 
 def test_sigterm_ends_it_as_ctrl_c_does(capsys, monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(tune.Search, "run", lambda self: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(measure, "search", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
     assert main(["tune", PIPELINE]) == 128 + signal.SIGTERM
     assert "interrupted; nothing is left running" in capsys.readouterr().out
     assert signal.getsignal(signal.SIGTERM) is before
@@ -124,7 +122,7 @@ def test_sigterm_ends_it_as_ctrl_c_does(capsys, monkeypatch):
 
 def test_a_sigterm_that_is_ignored_from_the_start_stays_ignored(capsys, monkeypatch):
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    monkeypatch.setattr(tune.Search, "run", lambda self: os.kill(os.getpid(), signal.SIGTERM) or 1 / 0)
+    monkeypatch.setattr(measure, "search", lambda *given: os.kill(os.getpid(), signal.SIGTERM) or 1 / 0)
     try:
         with pytest.raises(ZeroDivisionError):
             main(["tune", PIPELINE])

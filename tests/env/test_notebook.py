@@ -48,8 +48,6 @@ CELLS = [
     BUILD,
     "env",
     "for _ in range(2):\n    env.show()",
-    "clip = vecwrap.Clip(env.find(Video).paths[0])\nclip",
-    "clip.save('clip.webp', width=100)",
     WATCHED_WITHOUT_PACKAGES,
     "env.watch(0)",
     "env.close()",
@@ -95,20 +93,8 @@ def test_show_draws_the_tiles_below_the_cell(notebook):
     np.testing.assert_array_equal(image, np.load(notebook[1] / "picture.npy"))
 
 
-def test_a_recorded_clip_plays_in_the_notebook_itself(notebook):
-    _, folder = notebook
-    (played,), (animated,) = outputs(notebook, 3), outputs(notebook, 4)
-    for shown, tag, kind, path in [
-        (played, "<video controls", "video/mp4", folder / "videos" / "video-episode-000000.mp4"),
-        (animated, "<img", "image/webp", folder / "clip.webp"),
-    ]:
-        assert shown["text/html"].startswith(tag)
-        content = shown["text/html"].split(f"data:{kind};base64,")[1].split('"')[0]
-        assert base64.b64decode(content) == path.read_bytes()
-
-
 def test_watch_without_the_pages_packages_is_a_picture_that_is_renewed(notebook):
-    *_, picture, said = outputs(notebook, 5)  # asked for twice, as by a cell that is run again
+    *_, picture, said = outputs(notebook, 3)  # asked for twice, as by a cell that is run again
     content = np.frombuffer(base64.b64decode(picture["image/jpeg"]), np.uint8)
     assert cv2.imdecode(content, cv2.IMREAD_COLOR).shape == (400, 3 * 600, 3)  # the last one, in the first one's place
     assert 'the page needs uvicorn: pip install "vecwrap[live]"' in said["text/plain"]
@@ -118,7 +104,7 @@ def test_watch_embeds_the_page(notebook):
     pytest.importorskip("starlette")
     pytest.importorskip("uvicorn")
     pytest.importorskip("plotly")
-    (shown,) = outputs(notebook, 6)
+    (shown,) = outputs(notebook, 4)
     address = re.fullmatch(r"'(http://127\.0\.0\.1:\d+/[\w-]+/)'", shown["text/plain"])[1]
     assert re.fullmatch(rf'<iframe src="{re.escape(address)}" [^<>]*></iframe>', shown["text/html"])
 

@@ -19,7 +19,8 @@ from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.compare import assert_same
 from vecwrap.sources.parts import PartFactory
-from vecwrap.testing import Holdings, assert_nothing_left, toy
+from vecwrap.testing import toy
+from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = {

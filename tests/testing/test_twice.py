@@ -1,6 +1,7 @@
 """A pipeline is played four times with one seed, and the first difference is named with its place and likely reason."""
 
 import functools
+import re
 import threading
 
 import gymnasium
@@ -12,6 +13,7 @@ from tests import flawed
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import play_twice, toy
+from vecwrap.testing.twice import RUNS
 
 PROCESS = ("again", "anew", "worker")
 # What is found of each kind: id, runs, sub-environment, episode, step, what, and a part of the remedy.
@@ -35,32 +37,42 @@ FOUND = {
 }
 
 
+def said(found, what, index, episode, step, runs):
+    """Whether a finding's reason has this place, and these runs."""
+    where = f"{what} of sub-environment {index}, episode {episode}, {f'step {step}' if step else 'at the reset'}, is "
+    first, *others = [RUNS[run] for run in runs]
+    agreeing = f"it also differs {' and '.join(others)}." if others else "the other runs agree."
+    return where in found.reason and f" {first}; {agreeing}" in found.reason
+
+
 @pytest.mark.parametrize("name", FOUND)
 def test_each_flaw_is_named_with_its_place_and_remedy(name):
     flawed.ClassCounter.made = flawed.FlagOnly.made = 0
     (found,) = play_twice(getattr(flawed, name), n=2, steps=40, seed=5)
     finding, runs, index, episode, step, what, remedy = FOUND[name]
-    assert (found.id, found.runs, found.index, found.episode, found.step) == (finding, runs, index, episode, step)
-    assert found.what == what
+    assert found.id == finding
+    assert said(found, what, index, episode, step, runs), found.reason
     assert remedy in found.fix
-    assert found.expected != found.got
     assert found.place == "env"
     assert found.severity == ("error" if finding == "stream_differs" else "warning")
-    assert f"with seed 5, {what} of sub-environment 0, episode {episode}" in found.reason
-    assert found.to_dict()["what"] == what
+    expected, got = re.search(r", is (.*) in the first run and (.*?) (?:after|in) ", found.reason).groups()
+    assert expected != got
+    assert found.reason.startswith(f"with seed 5, {what} ")
 
 
 def test_the_order_of_a_set_is_that_of_a_process(monkeypatch):
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     (found,) = play_twice(flawed.SetOrder, n=4, steps=8)
-    assert (found.id, found.runs, found.what) == ("stream_differs", ("worker",), "observation['b']")
+    assert found.id == "stream_differs"
+    assert "observation['b'] of sub-environment " in found.reason
+    assert " in worker processes; the other runs agree." in found.reason
     assert "the order of a set" in found.fix
 
 
 @pytest.mark.parametrize("mode", list(Autoreset))
 def test_rows_are_numbered_alike_in_every_mode(mode):
     (found,) = play_twice(flawed.SecondEpisode, n=3, steps=60, autoreset=mode)
-    assert (found.index, found.episode, found.step, found.what) == (0, 2, 0, "observation['a'][0, 1]")
+    assert said(found, "observation['a'][0, 1]", 0, 2, 0, PROCESS), found.reason
 
 
 @pytest.mark.parametrize("mode", list(Autoreset))
@@ -125,7 +137,7 @@ def test_the_wrapper_without_which_all_runs_agree_is_named():
         "tests.flawed:WrapperOfTheClock",
         'wrappers[1] "tests.flawed:WrapperOfTheClock"',
     )
-    assert (found.what, found.step) == ("reward", 1)
+    assert said(found, "reward", 0, 1, 1, PROCESS), found.reason
     assert "Without this wrapper all runs agree." in found.reason
 
 
@@ -142,24 +154,26 @@ def test_an_info_that_differs_before_the_stream_does_is_found_beside_it():
             return observation, {"identity": id(self)}
 
     found = play_twice(Both, n=1, steps=5)
-    assert [(one.id, one.step, one.runs) for one in found] == [
-        ("info_differs", 0, ("anew", "worker")),
-        ("stream_differs", 1, PROCESS),
-    ]
+    info, stream = found
+    assert (info.id, stream.id) == ("info_differs", "stream_differs")
+    assert said(info, "info['identity']", 0, 1, 0, ("anew", "worker")), info.reason
+    assert said(stream, "reward", 0, 1, 1, PROCESS), stream.reason
 
 
 def test_a_run_that_fails_where_the_first_went_on_is_a_difference():
     flawed.RaisesLater.resets = 0
     (found,) = play_twice(flawed.RaisesLater, n=1, steps=20)
-    assert (found.id, found.what, found.index, found.runs) == ("stream_differs", "error", None, ("again", "anew"))
+    assert found.id == "stream_differs"
     assert "it fails after a second reset of the same environment" in found.reason
+    assert "; it also differs in a second environment in the same process." in found.reason
     assert "one is enough" in found.reason
 
 
 def test_what_cannot_be_sent_to_a_worker_is_said_in_the_words_of_build():
     lock = threading.Lock()
     (found,) = play_twice(lambda: lock and gymnasium.make("CartPole-v1"), n=1, backend="dummy", steps=20)
-    assert (found.runs, found.what, found.fix) == (("worker",), "error", "")
+    assert found.fix == ""
+    assert "it fails in worker processes, and not in the first run" in found.reason
     assert "cannot be sent to a worker" in found.reason
 
 

@@ -18,7 +18,7 @@ from tests.toys import LastLife
 from tests.waiting import gone
 from vecwrap.errors import PlanError, SpecError, SubEnvError
 from vecwrap.sources.sub_env import SubEnvFactory
-from vecwrap.testing import BadManners
+from vecwrap.testing.toys import BadManners
 from vecwrap.wrappers.episodic_life import EpisodicLife
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, PlanError
-from vecwrap.rows.members import Key, name_of
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import Autoreset
 
@@ -45,9 +41,6 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
             installed.
         ArgumentError: not a vecwrap environment.
 
-    Warns:
-        UserWarning: SB3 may take the wrong axis of an image for its channels.
-
     >>> import vecwrap
     >>> env = to_sb3(vecwrap.build("CartPole-v1", n=2, wrappers=["monitor"], backend="dummy"))
     >>> env.reset().shape
@@ -73,8 +66,6 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
     _refuse_without_sb3("to_sb3")
     from vecwrap.adapters.sb3_vec_env import AdaptedVecEnv, NormalizedVecEnv
 
-    for message in _misread_images(env):
-        warnings.warn(f"to_sb3: {message}", stacklevel=2)
     adapted = AdaptedVecEnv(env)
     if observations is None and rewards is None:
         return adapted
@@ -155,37 +146,3 @@ def _only(what: str, kind: type[Any], found: list[tuple[VecEnv, Any]]) -> Any:
             f"one, got {names}; leave one out (one wrapper takes several members: keys=[...])"
         )
     return of_kind[0][1] if of_kind else None
-
-
-def _misread_images(env: VecEnv) -> Iterator[str]:
-    """Report, with a remedy, each image whose channels SB3 may take from another axis.
-
-    To SB3, an image is a Box of uint8 from 0 to 255 with three axes. The shortest axis holds the channels: the first,
-    or else the last, which ``VecTransposeImage`` then moves to the front.
-    """
-    space = env.single_observation_space
-    boxes: list[tuple[Key, Any]] = [*space.spaces.items()] if isinstance(space, spaces.Dict) else [(None, space)]
-    for key, box in boxes:
-        if not _holds_pixels(box):
-            continue
-        shape, name = box.shape, f"{name_of(key)} of shape {box.shape}"
-        if len(shape) == 3:
-            first = int(np.argmin(shape)) == 0
-            channels = shape[0 if first else 2]
-            least, second, _ = sorted(shape)
-            if not (channels == least < second and (least <= 4 or 2 * least <= second)):  # it is not clear
-                yield (
-                    f"{name} may be otherwise, but Stable-Baselines3, which goes by the shortest axis, reads them as "
-                    f"channels {'first' if first else 'last'}: {channels} channels. If they are channels first, "
-                    "VecTransposeImage(vecwrap.to_sb3(env), skip=True) says so; if they are channels last, add the "
-                    "wrapper transpose, and that says what they are then"
-                )
-
-
-def _holds_pixels(space: spaces.Space[Any]) -> bool:
-    return (
-        isinstance(space, spaces.Box)
-        and space.dtype == np.uint8
-        and not np.any(space.low != 0)
-        and not np.any(space.high != 255)
-    )

@@ -3,53 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from rich.console import Console
+import typer
 from rich.table import Table
 from rich.text import Text
 
+from vecwrap.cli.command import Host, Json, Port, command, count_option, terminal
 from vecwrap.cli.output import figures_table, print_json, say_where
 from vecwrap.errors import PlotError, cut, is_installed
 from vecwrap.tools.compare import Compared, Interval, compare, differences, draw_comparison
 from vecwrap.tools.plot import Curve, Run, Seed, check, check_suffix, curve, draw, read_runs, save, step_unit, time_unit
 
+_SETTINGS, _VERSIONS = attrgetter("settings"), attrgetter("versions")
 RECENT = 100  # episodes whose mean score the table shows
 
 
+@command("plot", "runs/ppo runs/a2c --smooth 10,100 --out curves.png --out curves.svg")
 def plot_runs(
-    places: Sequence[str],
-    *,
-    out: Sequence[Path],
-    smooth: str,
-    axes: str,
-    title: str | None,
-    as_json: bool,
-    console: Console,
-) -> int:
-    """Draw learning curves and print a table of the runs, or their numbers as JSON; return the exit status."""
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Folders with monitor files (one file, or one per sub-environment; vecwrap's, Stable-Baselines3's or "
+            "Baselines'), or folders of such folders, one per seed. NAME=FOLDER names a run; runs with the same name "
+            "are seeds of one curve.",
+            metavar="RUN",
+        ),
+    ],
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", "-o", help="The picture, .png or .svg. May be given twice. Default: curves.png."),
+    ] = None,
+    smooth: Annotated[
+        str, typer.Option(help="How many episodes to average over, comma-separated.", metavar="EPISODES")
+    ] = "10,100",
+    x: Annotated[
+        str, typer.Option(help="One panel each, comma-separated: steps, episodes, minutes.", metavar="AXES")
+    ] = "steps,episodes,minutes",
+    title: Annotated[str | None, typer.Option(help="Default: the environment's id.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Draw learning curves from monitor files: each episode, smoothed, with a band of one standard deviation."""
+    console = terminal()
     windows = [_window(text) for text in _parts(smooth)]
-    names = _parts(axes)
+    names = _parts(x)
     check(names, windows)  # before a long file is read
     pictures = out or ([] if as_json else [Path("curves.png")])
     for path in pictures:
         check_suffix(path)
-    runs = read_runs(places)
+    found = read_runs(runs)
     if pictures:
-        figure = draw(runs, names, windows, title)
+        figure = draw(found, names, windows, title)
         for path in pictures:
             save(figure, path)
     if as_json:
-        print_json([_curves_data(run, names, windows) for run in runs], console)
-        return 0
-    console.print(_curves_table(runs))
-    for note in _notes(runs, windows):
+        print_json([_curves_data(run, names, windows) for run in found], console)
+        return
+    console.print(_curves_table(found))
+    for note in _notes(found, windows):
         console.print(Text(note, style="yellow"))
     for path in pictures:
         console.print(Text.assemble(("picture  ", "bold"), str(path)))
-    return 0
 
 
 def _parts(text: str) -> list[str]:
@@ -125,42 +142,50 @@ def _notes(runs: Sequence[Run], windows: Sequence[int]) -> list[str]:
 # -- compare ----------------------------------------------------------------------------------------------------------
 
 
-def compare_runs(places: Sequence[str], *, last: int, out: Sequence[Path], as_json: bool, console: Console) -> int:
-    """Print a table of runs and what differs between them, or both as JSON, and draw them; return the exit status."""
+@command("compare", "ppo=runs/ppo-1 ppo=runs/ppo-2 a2c=runs/a2c-1 a2c=runs/a2c-2")
+def compare_runs(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Folders of runs or monitor files, as `vecwrap plot` takes them: a folder of folders is a run of "
+            "several seeds, and so are NAME=FOLDER of the same name.",
+            metavar="RUN",
+        ),
+    ],
+    last: Annotated[int, count_option(help="How many of the last episodes of each seed count.")] = 100,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", "-o", help="The picture, .png or .svg. May be given twice. Default: compare.png."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare runs of one environment: final returns with 95 % intervals, speed, restarts, and what differs."""
+    console = terminal()
     pictures = out or ([] if as_json or not is_installed("matplotlib") else [Path("compare.png")])
     for path in pictures:
         check_suffix(path)
-    runs = read_runs(places)
-    compared = compare(runs, last)
+    found = read_runs(runs)
+    compared = compare(found, last)
     if pictures:
-        figure = draw_comparison(runs, compared, last)
+        figure = draw_comparison(found, compared, last)
         for path in pictures:
             save(figure, path)
     if as_json:
-        print_json(_comparison_data(runs, compared, last), console)
-        return 0
+        print_json(_comparison_data(found, compared, last), console)
+        return
     console.print(_comparison_table(compared, last))
-    for title, of in (("pipeline", _settings), ("version", _versions)):
+    for title, of in (("pipeline", _SETTINGS), ("version", _VERSIONS)):
         if differing := differences(compared, of):
             console.print()
             console.print(_differences_table(title, compared, differing))
     if alike := _versions_alike(compared):
         console.print(Text(f"the same versions: {alike}", style="dim"))
-    for note in [*_notes(runs, []), *_comparison_notes(runs, compared, last)]:
+    for note in [*_notes(found, []), *_comparison_notes(found, compared, last)]:
         console.print(Text(note, style="yellow"))
     for path in pictures:
         console.print(Text.assemble(("picture  ", "bold"), str(path)))
     if not pictures:
         console.print(Text('no picture, which needs matplotlib: pip install "vecwrap[plot]"', style="dim"))
-    return 0
-
-
-def _settings(compared: Compared) -> Mapping[str, tuple[str, ...]]:
-    return compared.settings
-
-
-def _versions(compared: Compared) -> Mapping[str, tuple[str, ...]]:
-    return compared.versions
 
 
 def _versions_alike(compared: Sequence[Compared]) -> str:
@@ -220,22 +245,30 @@ def _comparison_data(runs: Sequence[Run], compared: Sequence[Compared], last: in
             {**vars(each), "scores": each.scores.tolist(), "seeds": [str(seed.path) for seed in run.seeds]}
             for run, each in zip(runs, compared, strict=True)
         ],
-        "pipelines_differ": differences(compared, _settings),
-        "versions_differ": differences(compared, _versions),
+        "pipelines_differ": differences(compared, _SETTINGS),
+        "versions_differ": differences(compared, _VERSIONS),
     }
 
 
 # -- watch ------------------------------------------------------------------------------------------------------------
 
 
-def watch_folder(folder: Path, port: int | None, host: str, console: Console) -> int:
-    """Serve the page of a run's folder until Ctrl-C, or say where the run itself serves one; return the exit status."""
+@command("watch", "runs/tonight --port 9000")
+def watch_folder(
+    folder: Annotated[
+        Path, typer.Argument(help="A run's folder, or one with a folder for each seed.", metavar="RUN_FOLDER")
+    ],
+    port: Port = None,
+    host: Host = "127.0.0.1",
+) -> None:
+    """Show a run in the browser, finished or running: curves, figures, plan, log; prints the page's address."""
     from vecwrap.tools.watch import RunFolder, find_page, serve
 
+    console = terminal()
     if (address := find_page(folder)) is not None:
         say_where(address, console)
         console.print(Text("The run itself shows it.", style="dim"))
-        return 0
+        return
     page = serve(RunFolder(folder), port, host)
     say_where(page.address, console)
     console.print(Text("Ctrl-C ends the page, not the run.", style="dim"))
@@ -243,4 +276,3 @@ def watch_folder(folder: Path, port: int | None, host: str, console: Console) ->
         page.join()
     except KeyboardInterrupt:
         page.close()
-    return 0

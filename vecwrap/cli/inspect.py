@@ -4,18 +4,21 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import gymnasium
+import typer
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.cli.output import print_json
+from vecwrap.cli.command import Evaluation, Json, NoImports, Pipeline, Settings, command, terminal
+from vecwrap.cli.output import print_json, show_findings
+from vecwrap.cli.pipelines import read_pipeline
 from vecwrap.env.options import RestartOptions
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, SpecError, did_you_mean, printable_lines
+from vecwrap.errors import PlanError, SpecError, did_you_mean
 from vecwrap.pipeline.backends import find_runner, signature_of
 from vecwrap.pipeline.check import REFUSALS, Finding, check, not_read, refuse_unknown
 from vecwrap.pipeline.files import is_file, names_file
@@ -23,12 +26,11 @@ from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.registry import NameTable, backends, wrappers
 from vecwrap.pipeline.rules import RULES
-from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, in_words, section
+from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, section
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_wrappers
 from vecwrap.pipeline.wrappers import at_end
-from vecwrap.testing.twice import OF_STREAMS, play_twice
+from vecwrap.testing.twice import OF_STREAMS, STEPS, play_twice
 from vecwrap.wrappers.presets import Preset
 
 # -- explain ----------------------------------------------------------------------------------------------------------
@@ -36,8 +38,16 @@ from vecwrap.wrappers.presets import Preset
 _STYLES = {"head": "bold", "title": "dim", "name": "cyan", "plain": "", "note": "dim"}
 
 
-def explain_pipeline(spec: PipelineSpec, console: Console, *, as_json: bool = False) -> None:
-    """Print the plan of a pipeline, with the actual spaces of its environment."""
+@command("explain", "examples/pong.yaml --set wrappers.framestack.k=2")
+def explain(
+    pipeline: Pipeline,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    no_imports: NoImports = False,
+    as_json: Json = False,
+) -> None:
+    """Print the plan: each wrapper, where it runs, its spaces and bytes, and what it does at an episode's end."""
+    spec, console = read_pipeline(pipeline, settings, evaluation=evaluation, imports=not no_imports), terminal()
     planned = plan(spec).with_spaces()
     if as_json:
         print_json(planned.explanation.to_dict(), console)
@@ -50,25 +60,46 @@ def explain_pipeline(spec: PipelineSpec, console: Console, *, as_json: bool = Fa
 # -- check ------------------------------------------------------------------------------------------------------------
 
 
+@command("check", "examples/pong.yaml --strict --ignore no_seed")
 def check_pipelines(
-    pipelines: Sequence[str],
-    read: Callable[[str], PipelineSpec],
-    console: Console,
-    *,
-    strict: bool = False,
-    ignore: Collection[str] = (),
-    as_json: bool = False,
-    steps: int | None = None,
+    pipelines: Annotated[
+        list[str], typer.Argument(help="Pipeline files, or pipelines in one line.", metavar="PIPELINE")
+    ],
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with status 1 on warnings too, and require a seed.")
+    ] = False,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(help="A finding to ignore. May be repeated.", metavar="ID"),
+    ] = None,
+    twice: Annotated[
+        bool,
+        typer.Option(
+            "--twice",
+            help="Also play it with one seed: twice here, after a second reset, and in worker processes; name the "
+            "first value that differs.",
+        ),
+    ] = False,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Agent steps over all sub-environments in each run of --twice. Default: 2000."),
+    ] = None,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    no_imports: NoImports = False,
+    as_json: Json = False,
 ) -> int:
-    """Print what is found in each pipeline; return the exit status. With ``strict``, warnings count too.
-
-    With ``steps``, pipelines without errors are also played, several times with one seed.
-    """
+    """Look for mistakes in order and use, without stepping unless asked to; exit with status 1 if there are errors."""
+    if steps is not None and not twice:
+        raise SpecError("--steps: expected --twice beside it; without that, nothing is stepped")
+    read = partial(read_pipeline, settings=settings, evaluation=evaluation, imports=not no_imports)
+    played = (steps or STEPS) if twice else None
+    ignore, console = ignore or [], terminal()
     refuse_unknown(ignore, [*REFUSALS, *OF_STREAMS, *RULES])
     for pipeline in pipelines:
         if names_file(pipeline) and not is_file(pipeline):
             read(pipeline)  # raises: a mistake in the call, and not in a pipeline
-    found = [(pipeline, _findings(pipeline, read, strict, ignore, steps)) for pipeline in pipelines]
+    found = [(pipeline, _findings(pipeline, read, strict, ignore, played)) for pipeline in pipelines]
     every = [finding for _, findings in found for finding in findings]
     if as_json:
         data = [{"pipeline": pipeline, **finding.to_dict()} for pipeline, findings in found for finding in findings]
@@ -94,20 +125,6 @@ def _findings(
     if steps is None or any(finding.severity == "error" for finding in findings):
         return findings
     return [*findings, *(found for found in play_twice(spec, steps=steps) if found.id not in ignore)]
-
-
-def show_findings(findings: Sequence[Finding], pipeline: str, console: Console) -> None:
-    """Print a block for each finding; ``pipeline`` is named where a finding has no file."""
-    for finding in findings:
-        of_pipeline = finding.file not in ("", "--set")
-        where = finding.where if of_pipeline else ": ".join(filter(None, (pipeline, finding.where)))
-        severity = (finding.severity, "bold red" if finding.severity == "error" else "bold yellow")
-        console.print(Text.assemble(severity, "  ", (finding.id, "bold"), "  ", (printable_lines(where), "cyan")))
-        lines = [Text(printable_lines(finding.reason))]
-        lines += [Text.assemble(("fix: ", "dim"), printable_lines(finding.fix))] if finding.fix else []
-        for line in (*lines, Text(f"see: vecwrap list {finding.id}", "dim")):
-            console.print(Padding(line, (0, 0, 0, 4)) if console.is_terminal else Text("    ") + line)
-        console.print()
 
 
 def _sum(findings: Sequence[Finding]) -> Text:
@@ -150,8 +167,18 @@ class RuleRow:
     right: str = ""
 
 
-def list_names(names: Sequence[str], console: Console, *, as_json: bool = False) -> None:
-    """Print wrappers, backends and findings: all, or only those named, in full."""
+@command("list", "framestack zero_padding")
+def list_names(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Only these wrappers, backends or findings, in full.",
+            metavar="NAME",
+        ),
+    ] = None,
+) -> None:
+    """List wrappers and backends with their parameters and defaults, and the findings of check."""
+    names, console = names or [], terminal()
     wrappers, backends, findings = wrapper_rows(), backend_rows(), rule_rows()
     known = [row.name for row in wrappers + backends] + [row.name for row in findings]
     for name in names:
@@ -162,10 +189,6 @@ def list_names(names: Sequence[str], console: Console, *, as_json: bool = False)
     wrappers = [row for row in wrappers if row.name in (names or known)]
     backends = [row for row in backends if row.name in (names or known)]
     findings = [row for row in findings if row.name in (names or known)]
-    if as_json:
-        data = {"wrappers": [_data(row) for row in wrappers], "backends": [_data(row) for row in backends]}
-        print_json({**data, "findings": [vars(row) for row in findings]}, console)
-        return
     does = "what it does, and its parameters"
     finds = "what check finds, and why it is a mistake" if in_full else "what check finds"
     _print_table(
@@ -214,28 +237,6 @@ def _described_rule(row: RuleRow, in_full: bool) -> Text:
         for word, line in (("wrong", row.wrong), ("right", row.right)):
             text.append(f"\n{word}: {line}" if line else "", style="dim")
     return text
-
-
-def _data(row: Row) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "runs_in": row.where,
-        "summary": row.summary,
-        "details": row.details,
-        "at_an_episodes_end": row.at_end,
-        "stands_for": row.wrappers,
-        "owner": row.owner,
-        "parameters": [
-            {
-                "name": parameter.name,
-                "type": in_words(parameter.annotation),
-                "default": None if parameter.default is REQUIRED else shown(parameter.default),
-                "required": parameter.default is REQUIRED,
-                "help": row.help.get(parameter.name, ""),
-            }
-            for parameter in row.parameters
-        ],
-    }
 
 
 # -- what the tables of names hold ------------------------------------------------------------------------------------

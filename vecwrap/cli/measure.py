@@ -1,41 +1,54 @@
-"""The commands that measure: time, tune, bench."""
+"""The commands that measure: time, tune, bench, tournament."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.cli.output import figures_table, name_table, print_json, refuse_unwritable, write_out
+from vecwrap.cli.command import (
+    BackendName,
+    Evaluation,
+    Json,
+    NoImports,
+    Number,
+    Pipeline,
+    PolicyName,
+    Settings,
+    command,
+    count_option,
+    terminal,
+)
+from vecwrap.cli.output import figures_table, name_table, print_json
+from vecwrap.cli.pipelines import read_pipeline
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError, VecwrapError
 from vecwrap.pipeline.build import build
 from vecwrap.pipeline.plan import into
-from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.tools.bench import compare_pipeline
 from vecwrap.tools.measure import WorkResult
 from vecwrap.tools.peers import PEERS, read_names
 from vecwrap.tools.player import Player
-from vecwrap.tools.report import describe_machine, figure, machine_line, markdown, result_table, to_data
+from vecwrap.tools.report import describe_machine, figure, machine_line, result_table, to_data
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
 from vecwrap.tools.timing import Part, Stopwatch
 from vecwrap.tools.tournament import Tournament, tournament
-from vecwrap.tools.tune import Recommendation, Search, Tuned
+from vecwrap.tools.tune import Tuned, search
 from vecwrap.wrappers.selfplay.pool import OpponentPool
 
 DEFAULT_SECONDS = 5.0
-WARM_UP = 32  # vector steps that are not counted, while caches fill and spin times adapt
-BLOCK = 16  # vector steps with the stopwatch on, then the same number with it off, alternating
-BLOCK_SECONDS = 0.1
+WARM_UP, WARM_UP_SECONDS = 32, 0.1  # vector steps that are not counted, while caches fill and spin times adapt
 BAR = 20
 IN_FULL = 100  # columns from which on the table has bars and descriptions
 _COLOURS = {"environment": "green", "wrapper": "cyan", "backend": "yellow", "face": "blue", "policy": "magenta"}
@@ -43,12 +56,11 @@ _COLOURS = {"environment": "green", "wrapper": "cyan", "backend": "yellow", "fac
 
 @dataclass
 class _Timed:
-    """The measurements: with the stopwatch on, and with it off."""
+    """The measurements."""
 
     description: str
     parts: list[Part]  # those that ran
     steps: int
-    plain_microseconds: float | None  # a vector step with the stopwatch off; None if there was none
 
     @property
     def microseconds(self) -> float:
@@ -60,89 +72,25 @@ class _Timed:
         return part.nanoseconds / 1e3 / self.steps
 
 
-def play_tournament(
-    spec: PipelineSpec,
-    folder: Path,
-    *,
-    games: int,
-    seed: int,
-    players: list[str] | None,
-    anchor: str | None,
-    record: list[str] | None,
-    out: Path | None,
-    imports: bool,
-    as_json: bool,
-    console: Console,
-) -> int:
-    """Have the opponents of a pool play each other, print their ratings, and return the exit status."""
-    if record is not None and len(record) != 2:
-        raise SpecError(f"--record: expected two names, separated by a comma, got {', '.join(record)}")
-    if not folder.is_dir():
-        raise SpecError(f'--pool: expected the folder of a pool, got "{folder}", which is not there')
-    played = tournament(
-        spec,
-        OpponentPool(folder, imports=imports),
-        games=games,
-        seed=seed,
-        players=players,
-        anchor=anchor,
-        record=None if record is None else (record[0], record[1]),
-        videos=out or Path("videos"),
-        progress=not as_json,
-    )
-    ratings = played.ratings
-    if as_json:
-        each = zip(ratings.players, ratings.points, ratings.errors, ratings.games, strict=True)
-        print_json(
-            {
-                "anchor": ratings.anchor,
-                "ratings": {
-                    name: {"rating": round(float(points), 1), "error": round(float(error), 1), "games": int(number)}
-                    for name, points, error, number in each
-                },
-                "results": [row._asdict() for row in played.results.rows()],
-            },
-            console,
-        )
-    else:
-        console.print(_ladder(played))
-    if out is not None:
-        for path in played.save(out):
-            if not as_json:
-                console.print(f"wrote {path}", style="dim", highlight=False)
-    return 0
-
-
-def _ladder(played: Tournament) -> Table:
-    """The ratings, the strongest first, with wins, draws and losses."""
-    ratings, totals = played.ratings, {name: [0, 0, 0] for name in played.ladder}
-    for row in played.results.rows():
-        for name, counts in ((row.player, row[3:]), (row.opponent, row[:2:-1])):
-            totals[name] = [total + count for total, count in zip(totals[name], counts, strict=True)]
-    table = Table(title=f"Elo points above {ratings.anchor}, with standard errors")
-    for column in ("player", "rating", "error", "games", "won", "drawn", "lost"):
-        table.add_column(column, justify="left" if column == "player" else "right")
-    for name in played.ladder:
-        i = ratings.players.index(name)
-        figures = (f"{ratings.points[i]:+.0f}", f"{ratings.errors[i]:.0f}", str(ratings.games[i]))
-        table.add_row(Text(name), *figures, *map(str, totals[name]))
-    return table
-
-
+@command("time", "examples/pong.yaml --seconds 10 --policy my_agent:act")
 def time_pipeline(
-    spec: PipelineSpec,
-    *,
-    policy: str,
-    steps: int | None,
-    seconds: float | None,
-    as_json: bool,
-    console: Console,
+    pipeline: Pipeline,
+    steps: Annotated[
+        int | None,
+        count_option(help="Agent steps over all sub-environments, including untimed ones."),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.001, help="How long. Default: 5, or no limit with --steps.")
+    ] = None,
+    policy: PolicyName = "random",
+    n: Number = None,
+    backend: BackendName = None,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    as_json: Json = False,
 ) -> int:
-    """Run a pipeline and print what each part of a vector step costs; return the exit status.
-
-    Its files go to a temporary folder meanwhile. ``steps`` are agent steps over all sub-environments. It is driven by
-    whole steps, also where it has a ``batch_size``.
-    """
+    """Run a pipeline and show where a step's time goes: each wrapper, the backend's wait, the copy, the policy."""
+    spec, console = read_pipeline(pipeline, settings, {"n": n, "backend": backend}, evaluation=evaluation), terminal()
     if steps is None and seconds is None:
         seconds = DEFAULT_SECONDS
     with contextlib.ExitStack() as stack:
@@ -162,7 +110,6 @@ def time_pipeline(
 def _measure(
     env: VecEnv, act: Policy, name: str, steps: int | None, seconds: float | None, interrupt: Interrupt
 ) -> _Timed:
-    """Step in blocks, alternating the stopwatch on and off, so that fluctuations affect both alike."""
     if name == "random":
         env.reset()  # its infos may have masks
     player = Player(env, act, where=f"--policy {name}")
@@ -173,34 +120,22 @@ def _measure(
     watch = Stopwatch(env)
     timed = watch.timed(name, "policy", "the policy", player.act if asks else act)
     taken = rollout(env, timed, Tally(), steps=steps, episodes=None, interrupt=interrupt)
-    block = BLOCK if steps is None else max(1, min(BLOCK, steps // env.num_envs // 4))
-    end = None if seconds is None else time.monotonic() + seconds
-    _take(taken, min(WARM_UP, 2 * block), BLOCK_SECONDS)
-    plain = plain_nanoseconds = 0
-    while True:
-        with watch:
-            _take(taken, block, BLOCK_SECONDS)
-        start = time.perf_counter_ns()
-        count = _take(taken, block, BLOCK_SECONDS)
-        plain_nanoseconds += time.perf_counter_ns() - start
-        plain += count
-        if not count or (end is not None and time.monotonic() >= end):
-            break
+    few = WARM_UP if steps is None else min(WARM_UP, steps // env.num_envs // 2)
+    _take(taken, few, WARM_UP_SECONDS)
+    with watch:
+        _take(taken, None, math.inf if seconds is None else seconds)
     if not watch.steps:
         raise VecwrapError("time: ended before a step was timed; increase --steps, or press Ctrl-C later")
     ran = [part for part in watch.parts if part.calls or part.kind == "other"]
-    return _Timed(repr(env), ran, watch.steps, plain_nanoseconds / 1e3 / plain if plain else None)
+    return _Timed(repr(env), ran, watch.steps)
 
 
-def _take(taken: Iterator[None], most: int, seconds: float) -> int:
-    """Take at most this many steps, for this long; return how many, 0 when there are no more."""
+def _take(taken: Iterator[None], most: int | None, seconds: float) -> None:
+    """Take at most this many steps, for this long."""
     end = time.monotonic() + seconds
-    count = 0
     for _ in itertools.islice(taken, most):
-        count += 1
         if time.monotonic() >= end:
             break
-    return count
 
 
 # -- what is shown ----------------------------------------------------------------------------------------------------
@@ -219,12 +154,9 @@ def _show_timing(measured: _Timed, console: Console) -> None:
         bar = Text("█" * round(BAR * time_of / most), style=colour)
         table.add_row(name, f"{time_of:,.1f}", f"{time_of / whole:.1%}", *((bar, part.what) if in_full else ()))
     table.add_row(Text("all", style="bold"), f"{whole:,.1f}", "100.0%", style="bold")
-    remark = f"{measured.steps:,} vector steps were timed."
-    if measured.plain_microseconds is not None:
-        remark += f" The same number in between, untimed, took {measured.plain_microseconds:,.1f} µs each."
     console.print(Text(measured.description, style="bold"))
     console.print(table)
-    console.print(Text(remark, style="dim"))
+    console.print(Text(f"{measured.steps:,} vector steps were timed.", style="dim"))
 
 
 def _timing_data(measured: _Timed) -> dict[str, Any]:
@@ -232,7 +164,6 @@ def _timing_data(measured: _Timed) -> dict[str, Any]:
         "environment": measured.description,
         "vector_steps": measured.steps,
         "microseconds": measured.microseconds,
-        "microseconds_without_stopwatch": measured.plain_microseconds,
         "parts": [
             {**vars(part), "microseconds": measured.of(part), "share": measured.of(part) / measured.microseconds}
             for part in measured.parts
@@ -255,15 +186,21 @@ def read_seconds(text: str) -> float:
     return seconds
 
 
-def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Console, evaluation: bool = False) -> int:
-    """Measure, try, and print the table with the recommendation; return the exit status, 1 if there is none.
-
-    Of a pipeline's ``evaluation``, the lines are for its section ``eval``.
-    """
+@command("tune", "examples/pong.yaml --budget 2min")
+def tune_pipeline(
+    pipeline: Pipeline,
+    budget: Annotated[str, typer.Option(help="Time limit: 60s, 2min. Candidates that do not fit are marked.")] = "60s",
+    n: Number = None,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    as_json: Json = False,
+) -> int:
+    """Measure the environment, try backends and numbers of workers, and print the lines to add to the pipeline."""
+    spec, console = read_pipeline(pipeline, settings, {"n": n}, evaluation=evaluation), terminal()
     seconds, start = read_seconds(budget), time.monotonic()
     with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
         try:
-            tuned = Search(spec, seconds, lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}")).run()
+            tuned = search(spec, seconds, lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}"))
         except KeyboardInterrupt:
             console.print("interrupted; nothing is left running")
             return 128 + number[0]
@@ -271,10 +208,11 @@ def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Co
         print_json(_tuning_data(tuned, seconds, evaluation=evaluation), console)
     else:
         _show_tuning(tuned, console, evaluation=evaluation)
-    return int(tuned.recommendation is None)
+    return int(tuned.recommended is None)
 
 
 def _tuning_data(tuned: Tuned, budget: float, *, evaluation: bool) -> dict[str, Any]:
+    chosen = tuned.recommended
     return {
         "n": tuned.situation.n,
         "usable_cores": tuned.situation.cores,
@@ -285,27 +223,21 @@ def _tuning_data(tuned: Tuned, budget: float, *, evaluation: bool) -> dict[str, 
             {
                 "name": trial.candidate.name,
                 **trial.candidate.settings,
-                **{key: value for key, value in vars(trial).items() if key != "candidate"},
+                "rates": trial.rates,
                 "rate": trial.rate if trial.rates else None,
+                "start_seconds": trial.start_seconds,
+                "failed": trial.failed,
             }
             for trial in tuned.trials
         ],
         "now": tuned.now.name,
-        "recommendation": tuned.recommendation and _recommended(tuned.recommendation, evaluation=evaluation),
+        "recommendation": chosen
+        and {**chosen.settings, "lines": chosen.lines(evaluation=evaluation), "reason": tuned.reason},
     }
 
 
-def _recommended(found: Recommendation, *, evaluation: bool) -> dict[str, Any]:
-    pairs = [(found.candidate, found.reason), (found.other, found.other_reason)]
-    mine, other = (
-        each and {**each.settings, "lines": list(each.lines(evaluation=evaluation)), "reason": reason}
-        for each, reason in pairs
-    )
-    return {**(mine or {}), "with_send_and_recv": other}
-
-
 def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
-    cost, found = tuned.cost, tuned.recommendation
+    cost, chosen, cores = tuned.cost, tuned.recommended, tuned.situation.cores
     rows = [
         ("one sub-environment", f"{cost}, {cost.busy:.0%} of a core; of {cost.steps:,} steps"),
         ("start-up", f"{_seconds(cost.first_seconds)} with its imports"),
@@ -316,34 +248,26 @@ def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
     if tuned.mode != "same_step":
         console.print(Text(f"measured in the mode {tuned.mode}", style="dim"))
     console.print()
-    if found is None:
+    if chosen is None:
         console.print(Text("No candidate could be measured: increase --budget, or see why they failed."))
         return
-    console.print(Text(found.reason))
-    for line in found.candidate.lines(evaluation=evaluation):
+    console.print(Text(tuned.reason))
+    for line in chosen.lines(evaluation=evaluation):
         console.print(Text(f"    {line}", style="bold green"))
-    if (in_a_line := found.candidate.in_a_line(evaluation=evaluation)) is not None:
+    if (in_a_line := chosen.in_a_line(evaluation=evaluation)) is not None:
         console.print(Text(f"in one line: {in_a_line}", style="dim"))
-    if found.other is not None:
-        console.print(Text(f"\nA loop that calls send and recv, and acts on the rows that are ready, would do "
-                           f"{found.other_reason}:"))  # fmt: skip
-        for line in found.other.lines(evaluation=evaluation):
-            console.print(Text(f"    {line}", style="bold"))
-    cores = tuned.situation.cores
     console.print(Text(f"\nn={tuned.situation.n}, {cores} usable core{'s' * (cores != 1)}", style="dim"))
 
 
 def _tuning_table(tuned: Tuned) -> Table:
-    table = figures_table("candidate", "agent steps/s", "±", "start", "MB", whole=True)
+    table = figures_table("candidate", "agent steps/s", "±", "start", whole=True)
     table.add_column("", overflow="fold")
-    chosen = tuned.recommendation.candidate if tuned.recommendation else None
     for trial in tuned.trials:
-        style = "bold green" if trial.candidate == chosen and trial.rates else ""
+        style = "bold green" if trial.candidate == tuned.recommended and trial.rates else ""
         remark = trial.failed or ("the pipeline has it now" if trial.candidate == tuned.now else "")
         rate = (figure(trial.rate), f"{trial.spread:.0%}") if trial.rates else ("–", "")
         start = "" if trial.start_seconds is None else _seconds(trial.start_seconds)
-        memory = "" if trial.memory_mb is None else f"{trial.memory_mb:,.0f}"
-        table.add_row(Text(trial.candidate.name), *rate, start, memory, Text(remark, style="dim"), style=style)
+        table.add_row(Text(trial.candidate.name), *rate, start, Text(remark, style="dim"), style=style)
     return table
 
 
@@ -351,23 +275,27 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1e3 * seconds:.1f} ms"
 
 
+@command("bench", '"CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')
 def bench_pipeline(
-    spec: PipelineSpec,
-    *,
-    vs: str | None,
-    rounds: int,
-    seconds: float,
-    as_json: bool,
-    out: Path | None,
-    console: Console,
+    pipeline: Pipeline,
+    vs: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated peers: gymnasium, sb3. Default: both. If a peer named here cannot take part, the "
+            "exit status is 1.",
+            metavar="PEERS",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Samples per contender, interleaved.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Duration of a sample.")] = 1.0,
+    n: Number = None,
+    backend: BackendName = None,
+    settings: Settings = None,
+    as_json: Json = False,
 ) -> int:
-    """Compare a pipeline with peers, named by ``vs``, and print or write tables; return the exit status.
-
-    It is 1 if a peer that was requested by name has no figures, else 0; after Ctrl-C or SIGTERM, the shell's for it.
-    """
+    """Compare a pipeline with Gymnasium and Stable-Baselines3, if installed and able to do the same work."""
+    spec, console = read_pipeline(pipeline, settings, {"n": n, "backend": backend}), terminal()
     peers = list(PEERS) if vs is None else read_names(vs)
-    if out is not None:
-        refuse_unwritable(out)
     machine = describe_machine()
     with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
         try:
@@ -380,8 +308,6 @@ def bench_pipeline(
     else:
         console.print(Text(machine_line(machine), style="dim"))
         print_result(result, console)
-    if out is not None:
-        write_out(out, markdown(machine, [result]))
     return int(vs is not None and any(m.missing for m in result.measurements if m.side == "peer"))
 
 
@@ -410,3 +336,88 @@ def print_result(result: WorkResult, console: Console) -> None:
             console.print(Text(f"{m.name}: ", style="yellow") + Text(m.missing))
         elif m.note:
             console.print(Text(f"{m.name}: {m.note}", style="dim"))
+
+
+# -- tournament ------------------------------------------------------------------------------------------------------
+
+
+@command("tournament")
+def play_tournament(
+    pipeline: Pipeline,
+    pool: Annotated[Path, typer.Option(help="The folder of an OpponentPool.", metavar="DIR")],
+    games: Annotated[int, count_option(help="How many for each pair and seat.")] = 20,
+    seed: Annotated[int, typer.Option(help="Of the first game of each pair and seat.")] = 0,
+    players: Annotated[
+        str | None, typer.Option(help="Which members, comma-separated. Default: all.", metavar="NAMES")
+    ] = None,
+    anchor: Annotated[str | None, typer.Option(help="Whose rating is 0. Default: random, if it plays.")] = None,
+    record: Annotated[
+        str | None, typer.Option(help="Film the first games of a pair: NAME,NAME.", metavar="NAMES")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A folder for tables (CSV), pictures (PNG) and videos.")
+    ] = None,
+    number: Number = None,
+    backend: BackendName = None,
+    settings: Settings = None,
+    no_imports: NoImports = False,
+    as_json: Json = False,
+) -> None:
+    """Have all opponents of a pool play each other, in every seat, and print their ratings."""
+    spec = read_pipeline(pipeline, settings, {"n": number, "backend": backend}, imports=not no_imports)
+    console, pair = terminal(), _names(record)
+    if pair is not None and len(pair) != 2:
+        raise SpecError(f"--record: expected two names, separated by a comma, got {record}")
+    if not pool.is_dir():
+        raise SpecError(f'--pool: expected the folder of a pool, got "{pool}", which is not there')
+    played = tournament(
+        spec,
+        OpponentPool(pool, imports=not no_imports),
+        games=games,
+        seed=seed,
+        players=_names(players),
+        anchor=anchor,
+        record=None if pair is None else (pair[0], pair[1]),
+        videos=out or Path("videos"),
+        progress=not as_json,
+    )
+    ratings = played.ratings
+    if as_json:
+        each = zip(ratings.players, ratings.points, ratings.errors, ratings.games, strict=True)
+        print_json(
+            {
+                "anchor": ratings.anchor,
+                "ratings": {
+                    name: {"rating": round(float(points), 1), "error": round(float(error), 1), "games": int(number)}
+                    for name, points, error, number in each
+                },
+                "results": [row._asdict() for row in played.results.rows()],
+            },
+            console,
+        )
+    else:
+        console.print(_ladder(played))
+    if out is not None:
+        for path in played.save(out):
+            if not as_json:
+                console.print(f"wrote {path}", style="dim", highlight=False)
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def _ladder(played: Tournament) -> Table:
+    """The ratings, the strongest first, with wins, draws and losses."""
+    ratings, totals = played.ratings, {name: [0, 0, 0] for name in played.ladder}
+    for row in played.results.rows():
+        for name, counts in ((row.player, row[3:]), (row.opponent, row[:2:-1])):
+            totals[name] = [total + count for total, count in zip(totals[name], counts, strict=True)]
+    table = Table(title=f"Elo points above {ratings.anchor}, with standard errors")
+    for column in ("player", "rating", "error", "games", "won", "drawn", "lost"):
+        table.add_column(column, justify="left" if column == "player" else "right")
+    for name in played.ladder:
+        i = ratings.players.index(name)
+        figures = (f"{ratings.points[i]:+.0f}", f"{ratings.errors[i]:.0f}", str(ratings.games[i]))
+        table.add_row(Text(name), *figures, *map(str, totals[name]))
+    return table

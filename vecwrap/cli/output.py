@@ -6,19 +6,18 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.env.saving import write_whole
-from vecwrap.errors import SpecError, cut, printable_lines
-from vecwrap.wrappers.recording.run_files import try_folder
+from vecwrap.errors import cut, printable_lines
+from vecwrap.pipeline.check import Finding
 
 
 class Terminal(Console):
@@ -95,28 +94,6 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def refuse_unwritable(out: Path) -> None:
-    """Refuse a file of ``--out`` that cannot be written, before work whose result would be lost; create its folder."""
-    with _writing(out):
-        if out.is_dir():
-            raise SpecError(f"--out {out}: expected a file, got a folder. Give a name in it: --out {out / 'NAME'}.")
-        try_folder(out.parent)
-
-
-def write_out(out: Path, text: str) -> None:
-    """Write the file of ``--out`` atomically, so that a full disk leaves the old one."""
-    with _writing(out):
-        write_whole(out, lambda file: file.write(text.encode()))
-
-
-@contextlib.contextmanager
-def _writing(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise SpecError(f"--out {out}: cannot be written ({error.strerror}). Give another file.") from error
-
-
 def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:
     """Return a table of names and values; brackets in text are not markup."""
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -139,3 +116,17 @@ def figures_table(name: str, *titles: str, whole: bool = False) -> Table:
 def say_where(address: str, console: Console) -> None:
     """Print a page's address on a line of its own."""
     console.print(Text.assemble(("page  ", "bold"), address), soft_wrap=True)
+
+
+def show_findings(findings: Sequence[Finding], pipeline: str, console: Console) -> None:
+    """Print a block for each finding; ``pipeline`` is named where a finding has no file."""
+    for finding in findings:
+        of_pipeline = finding.file not in ("", "--set")
+        where = finding.where if of_pipeline else ": ".join(filter(None, (pipeline, finding.where)))
+        severity = (finding.severity, "bold red" if finding.severity == "error" else "bold yellow")
+        console.print(Text.assemble(severity, "  ", (finding.id, "bold"), "  ", (printable_lines(where), "cyan")))
+        lines = [Text(printable_lines(finding.reason))]
+        lines += [Text.assemble(("fix: ", "dim"), printable_lines(finding.fix))] if finding.fix else []
+        for line in (*lines, Text(f"see: vecwrap list {finding.id}", "dim")):
+            console.print(Padding(line, (0, 0, 0, 4)) if console.is_terminal else Text("    ") + line)
+        console.print()

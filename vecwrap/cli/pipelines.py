@@ -21,7 +21,7 @@ from vecwrap.pipeline.wrappers import plan_wrappers
 
 def read_pipeline(
     pipeline: str,
-    settings: Sequence[str] = (),
+    settings: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
     *,
     evaluation: bool = False,
@@ -62,10 +62,10 @@ def refuse_imported(spec: PipelineSpec, overrides: Mapping[str, Any], places: Ma
         refuse_imports(spec)
 
 
-def read_settings(settings: Sequence[str]) -> dict[str, Any]:
+def read_settings(settings: Sequence[str] | None) -> dict[str, Any]:
     """Read ``key=value``: values as in a one-line pipeline, lists and mappings as in YAML; the last one counts."""
     read = {}
-    for setting in settings:
+    for setting in settings or ():
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
             fail("--set", f"expected KEY=VALUE, such as n=16 or wrappers.framestack.k=2, got {shown(setting)}")

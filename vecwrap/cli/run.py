@@ -5,13 +5,14 @@ import math
 import secrets
 import shlex
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import imageio.v3 as imageio
 import numpy as np
+import typer
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.live import Live
@@ -19,10 +20,31 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.cli.inspect import show_findings
+from vecwrap.cli.command import (
+    BackendName,
+    Episodes,
+    Evaluation,
+    Host,
+    Interval,
+    Json,
+    NoImports,
+    Number,
+    Out,
+    Pipeline,
+    PolicyName,
+    Port,
+    Record,
+    Settings,
+    Snapshot,
+    Steps,
+    Watched,
+    command,
+    count_option,
+    terminal,
+)
 from vecwrap.cli.journal import Journal, refuse_taken
-from vecwrap.cli.output import name_table, print_json, say_where
-from vecwrap.cli.pipelines import read_settings, refuse_imported, with_images, with_monitor, with_videos
+from vecwrap.cli.output import name_table, print_json, say_where, show_findings
+from vecwrap.cli.pipelines import read_pipeline, read_settings, refuse_imported, with_images, with_monitor, with_videos
 from vecwrap.env.games import one_a_game
 from vecwrap.env.picture import SIZE, game_labels, labelled
 from vecwrap.env.saving import read_state, write_whole
@@ -37,7 +59,7 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.tools.evaluate import Quota
 from vecwrap.tools.player import Player
-from vecwrap.tools.rollout import Interrupt, Policy, StepCounter, Tally, find_policy, interruptible, rollout
+from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here
 from vecwrap.wrappers.tile import Tile
@@ -63,6 +85,36 @@ class RunSettings:
     snapshot: Path | None = None
     evaluation: bool = False
     page: tuple[int | None, str] | None = None  # the port and the host of a page that shows it
+
+
+@command("run", "examples/pong.yaml --episodes 20 --record --out runs/tonight")
+def run(
+    pipeline: Pipeline,
+    steps: Steps = None,
+    episodes: Episodes = None,
+    policy: PolicyName = "random",
+    seed: Annotated[int | None, typer.Option(help="Seed of the environments and of a random policy.")] = None,
+    n: Number = None,
+    backend: BackendName = None,
+    out: Out = None,
+    record: Record = False,
+    snapshot: Snapshot = None,
+    interval: Interval = 10.0,
+    watched: Watched = False,
+    port: Port = None,
+    host: Host = "127.0.0.1",
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    no_imports: NoImports = False,
+) -> int:
+    """Step a pipeline under a policy: a live table, a summary, monitor.csv, a picture; with --out a run folder."""
+    options = {"n": n, "seed": seed, "backend": backend}
+    spec = read_pipeline(pipeline, settings, options, evaluation=evaluation, imports=not no_imports)
+    if (port is not None or host != "127.0.0.1") and not watched:
+        raise SpecError("--port and --host are of the page: expected --watch beside them")
+    page = (port, host) if watched else None
+    chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation, page)
+    return run_pipeline(spec, chosen, terminal())
 
 
 def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, loaded: Run | None = None) -> int:
@@ -150,15 +202,14 @@ class _Running:
     def _step(self, act: Policy) -> None:
         tally, settings = self._tally, self._settings
         player = Player(self._counted, act, where=f"--policy {settings.policy}")
-        counter = StepCounter(player)
         taken = rollout(
-            counter, player.act, tally, steps=self._limit, episodes=settings.episodes, interrupt=self._interrupt
+            player, player.act, tally, steps=self._limit, episodes=settings.episodes, interrupt=self._interrupt
         )
         live = Live(console=self._console, transient=True, auto_refresh=False) if self._console.is_terminal else None
         refreshed, due = -math.inf, settings.interval
         with live or contextlib.nullcontext():
             for _ in taken:
-                tally.steps = counter.steps
+                tally.steps = player.steps
                 if tally.seconds >= due:
                     due = tally.seconds + settings.interval
                     self._note()
@@ -316,46 +367,62 @@ def _picture(env: VecEnv) -> NDArray[np.uint8]:
 _FOR_A_RUN = ("policy", "out", "record", "snapshot", "interval")
 
 
-def load_folder(
-    folder: Path,
-    settings: Sequence[str],
-    chosen: RunSettings,
-    console: Console,
-    *,
-    as_json: bool = False,
-    imports: bool = True,
+@command("load", "runs/tonight --eval --episodes 20 --policy my_agent:act")
+def load(
+    folder: Annotated[Path, typer.Argument(help="A folder written by `vecwrap run --out`.", metavar="FOLDER")],
+    steps: Annotated[
+        int | None,
+        count_option(help="Agent steps over all sub-environments. Without this and --episodes, nothing is run."),
+    ] = None,
+    episodes: Episodes = None,
+    policy: PolicyName = "random",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder to write, as with `vecwrap run`. Default: only monitor.csv and tiles.png, in FOLDER/loaded, "
+            "or FOLDER/eval with --eval."
+        ),
+    ] = None,
+    record: Record = False,
+    snapshot: Snapshot = None,
+    interval: Interval = 10.0,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    no_imports: NoImports = False,
+    as_json: Json = False,
 ) -> int:
-    """Show the contents of a run folder, or run it again; return the exit status, 1 if a finding is an error."""
-    again = chosen.steps is not None or chosen.episodes is not None
+    """Show a run's folder, check that it can be rebuilt, and with --steps or --episodes run it again."""
+    again = steps is not None or episodes is not None
     if as_json and again:
         raise SpecError("load: --json prints the folder's contents; leave out --steps and --episodes, or --json.")
-    default = RunSettings()
+    chosen, default = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation), RunSettings()
     idle = [name for name in _FOR_A_RUN if getattr(chosen, name) != getattr(default, name) and not again]
     if idle:
         options = ", ".join(f"--{name}" for name in idle)
         raise SpecError(f"load: {options}: expected --steps or --episodes too; without them nothing is run.")
-    run = read_run(folder, imports=imports)
+    console = terminal()
+    found = read_run(folder, imports=not no_imports)
     overrides = read_settings(settings)
     places = dict.fromkeys(overrides, Place("--set"))
-    if not imports:
-        refuse_imported(run.resolved, overrides, places)
-    spec = run.pipeline("eval" if chosen.evaluation else "train", overrides, places)
+    if no_imports:
+        refuse_imported(found.resolved, overrides, places)
+    spec = found.pipeline("eval" if evaluation else "train", overrides, places)
     resolved = plan(spec).pipeline
     findings = check(spec)
-    facts = _facts(run, resolved)
+    facts = _facts(found, resolved)
     status = int(any(finding.severity == "error" for finding in findings))
     if as_json:
         print_json({**facts, "findings": [finding.to_dict() for finding in findings]}, console)
         return status
     elsewhere = ("rebuilt", "installed")  # by `vecwrap explain`, and by the warnings
     console.print(name_table((name, _words(fact)) for name, fact in facts.items() if name not in elsewhere))
-    for name, (then, now) in run.differences.items():
+    for name, (then, now) in found.differences.items():
         installed = "and is not installed" if now is None else f"and {now} is installed: the stream may differ"
         console.print(
             Text.assemble(("warning", "bold yellow"), f"  {cut(name, 200)} was {cut(then, 200)}, {installed}")
         )
-    show_findings(findings, str(run.folder / PIPELINE), console)
-    return run_pipeline(spec, chosen, console, loaded=run) if again else status
+    show_findings(findings, str(found.folder / PIPELINE), console)
+    return run_pipeline(spec, chosen, console, loaded=found) if again else status
 
 
 def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import numpy as np
+import typer
 
+from vecwrap.cli.command import command
 from vecwrap.cli.inspect import Row, argument_help, backend_rows, wrapper_rows
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.build import build
@@ -27,6 +29,12 @@ from vecwrap.sources.import_paths import PATTERN
 Json = dict[str, Any]
 
 _IMPORT_PATH: Json = {"type": "string", "pattern": f"^{PATTERN}$"}
+
+
+@command("schema", "> pipeline.schema.json")
+def print_schema() -> None:
+    """Print the JSON schema of pipeline files, which lets editors complete and check them."""
+    typer.echo(json.dumps(pipeline_schema(), indent=2, ensure_ascii=False))
 
 
 def pipeline_schema() -> Json:
@@ -253,7 +261,7 @@ def json_type(annotation: Any) -> dict[str, Any]:
         schema = msgspec.json.schema(annotation, schema_hook=_json_type_of_class)
     except TypeError:
         return {}
-    return _without_references(schema)
+    return {} if "$ref" in repr(schema) else schema  # of a class with fields: anything
 
 
 _NOTHING: dict[str, Any] = {"not": {}}  # matches nothing in a file
@@ -275,20 +283,3 @@ def _json_type_of_class(wanted: Any) -> dict[str, Any]:
     if issubclass(wanted, np.number):
         return {"type": "integer" if issubclass(wanted, np.integer) else "number"}
     return dict(_NOTHING)
-
-
-def _without_references(schema: dict[str, Any]) -> dict[str, Any]:
-    """Replace references by what they refer to, or by ``{}`` if that contains references itself."""
-    definitions = schema.pop("$defs", {})
-
-    def resolved(part: Any) -> Any:
-        if isinstance(part, list):
-            return [resolved(inner) for inner in part]
-        if not isinstance(part, dict):
-            return part
-        if "$ref" not in part:
-            return {key: resolved(inner) for key, inner in part.items()}
-        found = definitions[part["$ref"].rpartition("/")[2]]
-        return {} if "$ref" in repr(found) else {key: inner for key, inner in found.items() if key != "title"}
-
-    return dict(resolved(schema))

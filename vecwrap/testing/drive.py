@@ -53,18 +53,7 @@ on_dummy = on(Dummy)
 class Policy:
     """Random actions that depend only on the sub-environment and on how many actions it has had.
 
-    Args:
-        env: the environment with the action space.
-        seed: of the actions.
-        start: the number of the first sub-environment.
-
-    >>> from vecwrap.testing.drive import on_dummy
-    >>> from vecwrap.testing.toys import toy
-    >>> with on_dummy([toy()] * 3) as env:
-    ...     one, other = Policy(env, seed=1), Policy(env, seed=1)
-    ...     first = one()
-    >>> [*other([2]), *other([0, 1])] == [first[2], *first[:2]]  # in whatever order they are asked for
-    True
+    ``start`` is the number of the first sub-environment.
     """
 
     def __init__(self, env: VecEnv, seed: int, start: int = 0) -> None:
@@ -135,35 +124,14 @@ def _check(holds: bool, where: str, expected: Any, got: Any) -> None:
 
 
 class Lockstep:
-    """Makes every call on a reference and on other environments, and compares the results, including errors.
-
-    Args:
-        reference: its results are returned to the caller.
-        *others: the environments that must behave the same.
-
-    >>> from vecwrap.testing.drive import on_dummy
-    >>> from vecwrap.testing.toys import toy
-    >>> with on_dummy([toy()] * 2) as one, on_dummy([toy()] * 2) as other:
-    ...     both = Lockstep(one, other)
-    ...     observations, infos = both("reset", seed=1)
-    ...     other.set_attr("bonus", 1.0, indices=0)
-    ...     both("get_attr", "bonus")
-    Traceback (most recent call last):
-        ...
-    vecwrap.rows.compare.Different: call 2, get_attr of <VecEnv ToyEnv, n=2, dummy, same_step>[0]: expected 0.0, got 1.0
-    """
+    """Makes every call on a reference and on other environments, and compares the results, including errors."""
 
     def __init__(self, reference: VecEnv, *others: VecEnv) -> None:
         self.envs = (reference, *others)
         self.calls = 0
 
     def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of each; the arguments are shared, so a call that changes them is detected too.
-
-        Raises:
-            AssertionError: something differs from the reference.
-            Exception: the reference's exception, if all have raised the same.
-        """
+        """Call a method of each; the arguments are shared, so a call that changes them is detected too."""
         self.calls += 1
         before = deepcopy((args, kwargs))
         outcomes = [_outcome(getattr(env, name), args, kwargs) for env in self.envs]
@@ -201,27 +169,10 @@ def drive(
 ) -> dict[str, int]:
     """Step, with masked resets, seeds and options mixed in as each autoreset mode needs and allows.
 
-    Args:
-        lockstep: the environments, all of one mode.
-        steps: how many steps.
-        seed: of actions, masks and the first reset.
-        unrest: how often running episodes are interrupted by resets; 1 interrupts in about one of thirty steps.
-        options: whether resets pass options; toys accept them, other environments may refuse unknown ones.
-        parts: the share of steps that only some of the sub-environments take, by ``send`` and ``recv``. Each ``recv``
-            returns what was sent, so that wrappers with statistics over the batch count the same rows.
-
-    Returns:
-        How many ``terminations`` and ``truncations`` were met, over all sub-environments.
-
-    Raises:
-        AssertionError: something differs from the reference.
-
-    >>> from vecwrap.testing.drive import on_dummy
-    >>> from vecwrap.testing.toys import toy
-    >>> with on_dummy([toy()] * 2) as one, on_dummy([toy()] * 2) as other:
-    ...     met = drive(Lockstep(one, other), 100, seed=1)
-    >>> sorted(met), min(met.values()) > 0
-    (['terminations', 'truncations'], True)
+    ``unrest`` is how often resets interrupt running episodes; 1 does so in about one of thirty steps. ``parts`` is the
+    share of steps that only some of the sub-environments take, by ``send`` and ``recv``: each ``recv`` returns what was
+    sent, so that wrappers with statistics over the batch count the same rows. Returns how many ``terminations`` and
+    ``truncations`` were met.
     """
     env = lockstep.envs[0]
     mode, num_envs = env.core.autoreset, env.num_envs
@@ -281,23 +232,7 @@ def drive_rows(env: VecEnv, steps: int, seed: int = 0, *, ignore: Collection[str
 
     Some episodes are cut short by a masked reset. When, and which actions are taken, depends on the sub-environment and
     on how often it has acted, not on the mode or the others. In the modes without autoreset an ended row is reset with
-    a mask; in episodic mode it may rest first.
-
-    Args:
-        env: the environment.
-        steps: how often each sub-environment acts.
-        seed: of the actions and of the reset.
-        ignore: dotted names of infos to leave out.
-
-    Returns:
-        For each sub-environment its rows, in order, as ``rows_of`` returns them.
-
-    >>> from vecwrap.testing.drive import on_dummy
-    >>> from vecwrap.testing.toys import toy
-    >>> with on_dummy([toy()] * 2, batch_size=1) as env:
-    ...     streams = drive_rows(env, 10, seed=1)
-    >>> [len(stream) for stream in streams]  # the first reset, ten steps, and where an episode is cut short, a reset
-    [12, 11]
+    a mask; in episodic mode it may rest first. Returns the rows of each, in order, as ``rows_of`` gives them.
     """
     streams: list[list[dict[str, Any]]] = [[] for _ in range(env.num_envs)]
     for result, ids in arrivals(env, steps, seed):

@@ -111,14 +111,7 @@ SPACES: dict[str, Callable[[], spaces.Space[Any]]] = {
 
 
 def digest(value: Any) -> int:
-    """Return a number that depends on every byte of a value, the same in every process.
-
-    Args:
-        value: arrays, numbers, text, and dicts, lists and tuples of them.
-
-    >>> digest({"a": np.arange(3)}) == digest({"a": np.arange(3)}) != digest({"a": np.arange(4)})
-    True
-    """
+    """Return a number that depends on every byte of a value, the same in every process."""
     if isinstance(value, dict):
         return zlib.crc32(repr([(key, digest(item)) for key, item in value.items()]).encode())
     if isinstance(value, (tuple, list)) or (isinstance(value, np.ndarray) and value.dtype == object):
@@ -266,14 +259,6 @@ class BadManners(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Simulates bad but possible behaviour: returns the same arrays again and again, and writes into its arguments.
 
     Observations and infos are buffers that the next step or reset overwrites; actions and options are scribbled over.
-
-    Args:
-        env: a well-behaved environment.
-
-    >>> env = BadManners(ToyEnv())
-    >>> observation, info = env.reset(seed=1)
-    >>> env.step(0)[0] is observation
-    True
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -355,23 +340,11 @@ def toy(*, manners: bool = False, **keywords: Any) -> Callable[[], gymnasium.Env
 
 @dataclass(frozen=True)
 class Holdings:
-    """What is open at one moment.
+    """What is open at one moment."""
 
-    Attributes:
-        children: process ids of living or unreaped children, with their command lines.
-        descriptors: what each open file descriptor refers to.
-        shared: names of mapped files that are shared memory.
-
-    >>> before = Holdings.now()
-    >>> with Path(__file__).open() as file:
-    ...     during = Holdings.now()
-    >>> __file__ in before.descriptors.values(), __file__ in during.descriptors.values()  # where there is /proc
-    (False, True)
-    """
-
-    children: dict[int, str]
-    descriptors: dict[int, str]
-    shared: frozenset[str]
+    children: dict[int, str]  # ids of living or unreaped child processes, with their command lines
+    descriptors: dict[int, str]  # what each open file descriptor refers to
+    shared: frozenset[str]  # names of mapped files that are shared memory
 
     @classmethod
     def now(cls) -> Holdings:
@@ -382,20 +355,7 @@ class Holdings:
 def assert_nothing_left(before: Holdings, during: Holdings, patience: float = 5.0) -> None:
     """Raise AssertionError if something newer than ``before`` is still there, or a file of ``during`` is.
 
-    Args:
-        before: what was open before the environment was built.
-        during: what was open while it ran.
-        patience: seconds; a process that was told to end may take a moment.
-
-    Raises:
-        AssertionError: something is left; the message says what.
-
-    >>> import vecwrap
-    >>> before = Holdings.now()
-    >>> with vecwrap.build("CartPole-v1", n=2, backend="shmem", workers=1) as env:
-    ...     _ = env.reset(seed=1)
-    ...     during = Holdings.now()
-    >>> assert_nothing_left(before, during)
+    A process that was told to end may take a moment: ``patience`` seconds.
     """
     deadline = time.monotonic() + patience
     while True:

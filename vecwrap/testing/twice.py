@@ -80,46 +80,9 @@ _NO_SEED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference(Finding):
-    """The first value in which another run with the same seed differs from the first run.
-
-    Attributes:
-        runs: the runs that differ, of ``"again"`` (a second reset of the same environment with the same seed),
-            ``"anew"`` (a second environment in the same process) and ``"worker"`` (one in worker processes). What
-            follows is of the first one named.
-        index: the sub-environment; None, like ``episode`` and ``step``, if the run failed.
-        episode: of that sub-environment, counted from 1.
-        step: in that episode, counted from 1; 0 is the reset.
-        what: ``"observation['camera'][3, 0]"``, ``"final_obs[2]"``, ``"reward"``, ``"terminated"``, ``"info['x']"``, or
-            ``"error"``.
-        expected: the value in the first run, as text.
-        got: the value in the other run, as text.
-
-    >>> class Counts(gymnasium.Wrapper):
-    ...     steps = 0  # which no reset sets back
-    ...
-    ...     def step(self, action):
-    ...         self.steps += 1
-    ...         observation, _, *rest = self.env.step(action)
-    ...         return observation, self.steps, *rest
-    >>> (found,) = play_twice("CartPole-v1", n=1, wrappers=[Counts], steps=2)
-    >>> found.runs, found.what, found.episode, found.step, found.expected, found.got
-    (('again',), 'reward', 1, 1, '1.0', '3.0')
-    """
-
-    runs: tuple[str, ...]
-    index: int | None
-    episode: int | None
-    step: int | None
-    what: str
-    expected: str
-    got: str
-
-
 def play_twice(
     pipeline: Any, *, steps: int = STEPS, mode: Literal["train", "eval"] = "train", **settings: Any
-) -> tuple[Difference, ...]:
+) -> tuple[Finding, ...]:
     """Play a pipeline four times with one seed and the same actions, and report the first difference.
 
     The first run is on ``dummy``, in this process. The others are the same environment after a second
@@ -139,7 +102,8 @@ def play_twice(
 
     Returns:
         At most one ``stream_differs``, an error, for observations, rewards and flags, and before it at most one
-        ``info_differs``, a warning, for an info that differs earlier, or alone. Empty if all is the same.
+        ``info_differs``, a warning, for an info that differs earlier, or alone. Empty if all is the same. The reason
+        says the sub-environment, its episode and step, counted from 1, both values, and which runs differ.
 
     Raises:
         SpecError: it is not a pipeline, which can be built several times.
@@ -147,6 +111,16 @@ def play_twice(
 
     >>> play_twice("CartPole-v1 n=2 | framestack:4", steps=200)
     ()
+    >>> class Counts(gymnasium.Wrapper):
+    ...     steps = 0  # which no reset sets back
+    ...
+    ...     def step(self, action):
+    ...         self.steps += 1
+    ...         observation, _, *rest = self.env.step(action)
+    ...         return observation, self.steps, *rest
+    >>> (found,) = play_twice("CartPole-v1", n=1, wrappers=[Counts], steps=2)
+    >>> print(found.reason)  # doctest: +ELLIPSIS
+    with seed 0, reward of sub-environment 0, episode 1, step 1, is 1.0 in the first run and 3.0 after a second ...
     """
     if isinstance(pipeline, gymnasium.vector.VectorEnv):
         raise SpecError(f"expected a pipeline, which can be built several times, got {pipeline!r}, which is built.")
@@ -167,14 +141,13 @@ def play_twice(
                 if name in unexplained:
                     found[name] = k, one
                     unexplained.remove(name)
-    differences = []
+    findings = []
     for name in reversed(OF_STREAMS):
         if name in found:
             k, one = found[name]
             fault = one.fault(planned.wrappers[k - 1] if k else "env", bool(wrappers))
-            finding = finding_at(name, OF_STREAMS[name][0], fault, planned)
-            differences.append(Difference(**vars(finding), **one.data()))
-    return tuple(differences)
+            findings.append(finding_at(name, OF_STREAMS[name][0], fault, planned))
+    return tuple(findings)
 
 
 # -- four runs --------------------------------------------------------------------------------------------------------
@@ -200,12 +173,6 @@ class _Found:
     seed: int
     clues: Sequence[str]
     runs: tuple[str, ...] = ()
-
-    def data(self) -> dict[str, Any]:
-        """The fields of a ``Difference`` that other findings lack."""
-        expected, got = _texts(self.difference.expected, self.difference.got)
-        place = {name: getattr(self.row, name, None) for name in ("index", "episode", "step")}
-        return {"runs": self.runs, **place, "what": self.difference.path, "expected": expected, "got": got}
 
     def fault(self, place: PlannedWrapper | str, has_wrappers: bool) -> Fault:
         """What a person reads."""

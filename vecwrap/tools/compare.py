@@ -23,7 +23,7 @@ from vecwrap.pipeline.files import read_text, read_yaml
 from vecwrap.pipeline.run_folder import FACTS, PIPELINE, PROGRESS, read_facts
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.declares import declared_by
-from vecwrap.tools.plot import Run, Seed, add_legend, draw_curves, look, new_figure
+from vecwrap.tools.plot import Run, Seed, add_legend, draw_curves, look, new_figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -299,7 +299,6 @@ def _draw_ends(panel: Axes, compared: Sequence[Compared]) -> None:
     panel.set_yticks(range(len(compared)), map(printable, names), parse_math=False)
     panel.tick_params(axis="y", length=0, labelsize=9)
     panel.set_xlabel("final score")
-    panel.grid(axis="x", color="#E4E4E4", linewidth=0.6)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right", "left"]].set_visible(False)
+    plain(panel, "x")
+    panel.spines["left"].set_visible(False)
     panel.margins(x=0.05)

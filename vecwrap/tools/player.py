@@ -66,9 +66,11 @@ class Player(VecEnvWrapper):
         self._first = np.ones(env.num_envs, np.bool_)  # whose last observation opens an episode
         self._idle = np.zeros(env.num_envs, np.bool_)  # whose next action is not used
         self._infos: dict[str, Any] = {}
+        self.steps = 0  # of agents in all sub-environments: neither resets nor lost rows
 
     def on_step(self, step: StepResult) -> None:
         """Note what the next actions depend on."""
+        self.steps += int(np.count_nonzero(step.acted))
         self._first[step.rows] = step.first
         self._idle[step.rows] = step.dones & ~step.first
         if not self.given:

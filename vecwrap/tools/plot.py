@@ -10,10 +10,10 @@ import io
 import json
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -456,11 +456,16 @@ def save(figure: Figure, path: Path) -> None:
     check_suffix(path)
     kind = path.suffix[1:].lower()
     metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    write_file(path, "picture", lambda file: figure.savefig(file, format=kind, dpi=150, metadata=metadata))
+
+
+def write_file(path: Path, what: str, write: Callable[[Any], Any]) -> None:
+    """Write a file as a whole or not at all; folders are created; PlotError if that cannot be done."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, lambda file: figure.savefig(file, format=kind, dpi=150, metadata=metadata))
+        write_whole(path, write)
     except OSError as error:
-        raise PlotError(f"{path}: the picture cannot be written: {error.strerror or error}") from error
+        raise PlotError(f"{path}: the {what} cannot be written: {error.strerror or error}") from error
 
 
 def check_suffix(path: Path) -> None:
@@ -493,14 +498,19 @@ def time_unit(runs: Iterable[Run]) -> tuple[str, int]:
     return ("seconds", 60) if max(minutes, default=0.0) < 2 else ("minutes", 1)
 
 
+def plain(panel: Axes, grid: Literal["both", "x"] = "both") -> None:
+    """Draw a light grid behind everything, and no frame."""
+    panel.grid(axis=grid, color="#E4E4E4", linewidth=0.6)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
 def _prepare(panel: Axes, axis: str, unit: str) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     panel.set_xlabel(cut(printable(unit), 60), parse_math=False)
     panel.set_ylabel("score")
-    panel.grid(color="#E4E4E4", linewidth=0.6)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
+    plain(panel)
     panel.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=axis != "minutes"))
     if axis != "minutes":
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))

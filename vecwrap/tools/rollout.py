@@ -17,10 +17,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SpecError, VecwrapError, did_you_mean
 from vecwrap.interrupts import comes_again, counted_once
-from vecwrap.rows.step_result import StepResult
 from vecwrap.sources.import_paths import import_target
 from vecwrap.tools.player import RandomPolicy
 
@@ -55,18 +53,6 @@ def rollout(
 
 
 # -- counting ---------------------------------------------------------------------------------------------------------
-
-
-class StepCounter(VecEnvWrapper):
-    """Counts the agent steps of all sub-environments: not resets, and not rows that were lost."""
-
-    def __init__(self, env: VecEnv) -> None:
-        super().__init__(env)
-        self.steps = 0
-
-    def on_step(self, step: StepResult) -> None:
-        """Count the rows in which an action was taken."""
-        self.steps += int(np.count_nonzero(step.acted))
 
 
 @dataclass

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecwrap.env.saving import write_whole
 from vecwrap.errors import PlotError, cut, printable
 from vecwrap.rows.step_result import FloatArray, IntArray
-from vecwrap.tools.plot import COLOURS, new_figure
+from vecwrap.tools.plot import COLOURS, new_figure, plain, write_file
 from vecwrap.wrappers.selfplay.ratings import Ratings
 from vecwrap.wrappers.selfplay.results import Results
 
@@ -79,11 +78,7 @@ def write_csv(path: Path, text: str) -> None:
     Raises:
         PlotError: it cannot be written.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, lambda file: file.write(text.encode(errors="backslashreplace")))
-    except OSError as error:
-        raise PlotError(f"{path}: the table cannot be written: {error.strerror or error}") from error
+    write_file(path, "table", lambda file: file.write(text.encode(errors="backslashreplace")))
 
 
 def score_matrix(results: Results, players: Sequence[str]) -> tuple[FloatArray, IntArray]:
@@ -185,9 +180,7 @@ def rating_curve(
     panel.set_title(cut(printable(title), 200), parse_math=False)
     panel.set_xlabel(cut(printable(x_label), 60), parse_math=False)
     panel.set_ylabel(f"Elo points above {_short(ratings.anchor)}", parse_math=False)
-    panel.grid(color="#E4E4E4", linewidth=0.6)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
+    plain(panel)
     figure.supxlabel("band: 95 % interval of each rating relative to that player", fontsize=8, color="#555555")
     return figure
 

@@ -1,79 +1,100 @@
+"""The processes that measure, with real environments: what they answer, how they end, and that nothing is left."""
+
 import os
-import signal
-import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.waiting import gone
-from vecwrap.tools.processes import Ended, Measurer, TooLate, pss_mb, session_of
+from vecwrap.tools.tune import Failed, measured
 
-SOON = 60.0  # seconds; a machine may be busy
+SOON = 120.0  # seconds; a machine may be busy
+CART_POLE = {"env": "CartPole-v1", "n": 2, "backend": {"name": "dummy"}}
+TOYS = """
+import os
+import subprocess
+import sys
+import time
+
+import gymnasium
 
 
-def soon():
-    return time.monotonic() + SOON
+class Toy(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
 
 
-def test_it_answers_and_may_print_what_it_likes():
-    def job(connection):
+class Waits(Toy):
+    def step(self, action):
+        time.sleep(0.01)
         print("environments print")
-        connection.send(("doubled", 2 * connection.recv()))
-
-    with Measurer(job) as process:
-        process.ask(21)
-        assert process.hear(soon()) == 42
-        with pytest.raises(Ended, match="ended with exit code 0"):
-            process.hear(soon())
+        return 0, 0.0, False, False, {}
 
 
-def test_what_it_raises_is_told_in_one_line():
-    def job(connection):
-        raise ValueError("the wheel\ncame off")
-
-    with Measurer(job) as process, pytest.raises(Ended) as error:
-        process.hear(soon())
-    assert str(error.value) == "ValueError: the wheel"
+class Raises(Toy):
+    def step(self, action):
+        raise ValueError("the wheel\\ncame off")
 
 
-def test_a_death_is_told_with_its_last_words():
-    def job(connection):
+class Dies(Toy):
+    def step(self, action):
         print("out of paper", file=sys.stderr, flush=True)
         os._exit(7)
 
-    with Measurer(job) as process, pytest.raises(Ended, match="exit code 7: out of paper"):
-        process.hear(soon())
 
-
-def test_at_its_deadline_it_ends_with_all_that_it_started():
-    def job(connection):
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], process_group=0)
-        connection.send(("pids", (os.getpid(), child.pid)))
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        while True:
-            time.sleep(1000)
-
-    with Measurer(job) as process:
-        pids = process.hear(soon())
-        assert set(pids) <= set(session_of(pids[0]))
-        with pytest.raises(TooLate):
-            process.hear(time.monotonic() + 0.3)
-        process.end(kill=True)
-        assert gone(pids)
-
-
-def test_an_interrupt_of_the_parent_ends_it():
-    def job(connection):
-        connection.send(("pid", os.getpid()))
+class Hangs(Toy):
+    def step(self, action):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+        with open("pids", "w") as file:
+            file.write(f"{os.getpid()} {child.pid}")
         time.sleep(1000)
-
-    with pytest.raises(KeyboardInterrupt), Measurer(job) as process:
-        pid = process.hear(soon())
-        raise KeyboardInterrupt
-    assert gone([pid])
+"""
 
 
-def test_memory_is_known_where_the_system_says_it():
-    assert (pss_mb(os.getpid()) or 1.0) > 0.0
-    assert pss_mb(2**22 + 1) is None
+@pytest.fixture
+def toys(tmp_path, monkeypatch):
+    (tmp_path / "toys_of_tune.py").write_text(TOYS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    return lambda name: {**CART_POLE, "env": f"toys_of_tune:{name}"}
+
+
+def test_an_environment_that_computes_and_one_that_waits_are_told_apart(toys):
+    assert measured("environment", CART_POLE, SOON)["busy"] > 0.5
+    found = measured("environment", toys("Waits"), SOON)
+    assert found["busy"] < 0.5
+    assert found["step_seconds"] >= 0.01
+
+
+def test_a_candidate_has_a_rate_of_each_sample():
+    found = measured("candidate", CART_POLE, 20.0)
+    assert len(found["rates"]) == 5
+    assert min(found["rates"]) > 0
+    assert found["start_seconds"] > 0
+
+
+def test_what_it_raises_is_told_in_one_line(toys):
+    with pytest.raises(Failed) as error:
+        measured("environment", toys("Raises"), SOON)
+    assert str(error.value) == "ValueError: the wheel"
+
+
+def test_a_death_is_told_with_its_last_words(toys):
+    with pytest.raises(Failed, match="exit code 7: out of paper"):
+        measured("environment", toys("Dies"), SOON)
+
+
+def test_at_its_deadline_it_ends_with_all_that_it_started(toys):
+    deadline, seconds = time.monotonic() + SOON, 4.0
+    while not Path("pids").exists() and time.monotonic() < deadline:
+        with pytest.raises(Failed, match="not done within"):
+            measured("environment", toys("Hangs"), seconds)
+        seconds *= 2
+    pids = [int(pid) for pid in Path("pids").read_text().split()]
+    assert os.getpid() not in pids
+    assert gone(pids)

@@ -32,9 +32,7 @@ MOST_PARTS, MOST_SLOW = 12, 8
 class StepTimes:
     """Blocks of timed steps; ``step`` and ``stop`` are the stepping thread's, the rest is for any thread.
 
-    Args:
-        env: the environment, which is not kept alive.
-        clock: in nanoseconds.
+    The environment is not kept alive.
     """
 
     def __init__(self, env: VecEnv, *, clock: Callable[[], int] = time.perf_counter_ns) -> None:

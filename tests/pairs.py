@@ -31,9 +31,6 @@ class Pairs(VecEnvWrapper):
 
     What a row returns is what row 2i returned, so the stream is that of every other sub-environment alone.
 
-    Args:
-        env: an even number of sub-environments.
-
     >>> from vecwrap.testing import toy
     >>> from vecwrap.testing.drive import on_dummy
     >>> with Pairs(on_dummy([toy()] * 6)) as env:
