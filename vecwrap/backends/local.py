@@ -81,12 +81,10 @@ class LocalRows:
 
     @property
     def sub_envs(self) -> list[Source]:
-        """The sub-environments, by ascending index."""
         return list(self._sub_envs.values())
 
     @property
     def engines(self) -> list[Engine]:
-        """The engines among these."""
         if not self._of_several:
             return []
         sources = [part.source for part in self._sub_envs.values() if isinstance(part, Part) and part.row == 0]
@@ -106,13 +104,11 @@ class LocalRows:
         return found
 
     def attach(self, slots: Slots) -> None:
-        """Set where the results go."""
         self._slots = slots
         for i, sub_env in self._sub_envs.items():
             sub_env.attach(slots, i)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to run."""
         return bool(self._jobs)
 
     def tell_frames(self, wanted: Sequence[Frames]) -> None:
@@ -120,15 +116,11 @@ class LocalRows:
         self._frames = {i: wanted[i] for i in self._factories}
 
     def step(self, env_ids: Sequence[int]) -> None:
-        """Request steps, with the actions in the slots."""
         if env_ids:
             self._jobs.append(_Job(env_ids, None, self._frames))
 
     def step_all(self, actions: Batch) -> bool:
-        """Step all rows at once; False if one failed: `run` reports what was done.
-
-        An ordinary step needs no job; one is left from where a row fails or an interrupt comes.
-        """
+        """Step all rows; False if one failed. Only where a row fails or Ctrl-C comes, a job is left."""
         if self._frames is not self._frames_set:
             self._set_frames(self._frames)
         if self._of_several:
@@ -167,13 +159,11 @@ class LocalRows:
         return job
 
     def reset(self, env_ids: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Request resets."""
         if env_ids:
             options = own_copy(options)  # the caller may change them before the reset runs
             self._jobs.append(_Job(env_ids, [(seed, options) for seed in seeds], self._frames))
 
     def forget(self, env_ids: Iterable[int]) -> None:
-        """Discard the requests to these rows."""
         rows = set(env_ids)
         self._jobs = deque(left for job in self._jobs if (left := job.without(rows)).env_ids)
 

@@ -54,7 +54,6 @@ class ActorWorker(Worker):
         self._attach()
 
     def answer(self, data: bytes) -> Reply:
-        """Handle the messages; return the answer to the last one."""
         for message in decode(data):
             self._answer(message)
         reply, self._reply = self._reply, Reply(b"")

@@ -212,7 +212,6 @@ class _Home:
         return bool(self._came)
 
     def take(self) -> tuple[list[int], list[Failure]] | None:
-        """Return what came first."""
         if not self._came:
             return None
         with contextlib.suppress(Empty):  # what rang for it, so that rings do not pile up
@@ -221,8 +220,6 @@ class _Home:
 
 
 class _Share:
-    """A thread and its sub-environments."""
-
     def __init__(self, local: LocalRows, env_ids: Sequence[int], home: _Home, *, each: bool) -> None:
         self.local = local
         self.env_ids = env_ids

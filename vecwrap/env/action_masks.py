@@ -45,23 +45,10 @@ class ActionMasks:
     def find(
         self, observations: Any, infos: dict[str, Any], rows: IntArray, *, waiting: Waiting = "all"
     ) -> BoolArray | None:
-        """Return the masks of all n rows, (n, k) bool, True if legal; those not among ``rows`` are True throughout.
+        """Return the masks of all n rows, (n, k) bool, k as sb3-contrib counts; None if none of ``rows`` has any.
 
-        k is as sb3-contrib counts: the number of actions, of a MultiDiscrete that of all its dimensions together, of a
-        MultiBinary two for each.
-
-        Args:
-            observations: the latest ones, n rows; only looked at around an engine, of which no others are known.
-            infos: those that came with them.
-            rows: whose mask is needed, because they act next.
-            waiting: what is legal for agents of games that are not to move: ``"all"``, ``"none"``, or ``"one"`` action,
-                the first of each dimension.
-
-        Returns:
-            The masks, or None if none of these rows has any.
-
-        Raises:
-            ArgumentError: a mask of the wrong form, or some of the rows have none.
+        ``rows`` are those that act next; others are True throughout. ``waiting`` is what is legal for agents that are
+        not to move: all, none, or the first of each dimension. Around an engine no other ``observations`` are known.
         """
         n, face = self._env.num_envs, self._env.face
         waits = self._env.core.slots.waits[face.numbering.sources(face.pending.all_ids)]
@@ -83,10 +70,7 @@ class ActionMasks:
         return masks
 
     def now(self, env_ids: IntArray | None = None) -> BoolArray | None:
-        """Return the masks of all n rows, as they are now; nothing is legal for a row that does not act next.
-
-        ``env_ids``: only those of these rows are needed.
-        """
+        """Return the masks of all n rows, (n, k) bool; nothing is legal for a row that does not act next."""
         face, slots = self._env.face, self._env.core.slots
         at = face.numbering.sources(face.pending.all_ids)
         idle = (slots.terminations[at] | slots.truncations[at]) & ~slots.first[at]
@@ -119,7 +103,6 @@ class ActionMasks:
             )
 
     def _places(self, action: Any) -> Any:
-        """Where an action is in a mask."""
         space = self._env.single_action_space
         if isinstance(space, spaces.Discrete):
             return [int(action) - int(space.start)]
@@ -192,7 +175,6 @@ def draw_legal(space: spaces.Space[Any], masks: BoolArray, rng: np.random.Genera
 
 
 def masks_of(env: Any) -> BoolArray:
-    """Return the masks of an environment's rows, as ``VecEnv.action_masks`` says."""
     masks: BoolArray | None = env.face.action_masks.now()
     if masks is None:
         raise ArgumentError(f"action_masks: {env!r} reports none; expected {PLACES}")
@@ -208,5 +190,4 @@ def told_masks(face: Any) -> Any:
 
 
 def load_told_masks(face: Any, masks: Any) -> None:
-    """Load the result of ``told_masks``."""
     face.told_masks = {} if masks is None else {MEMBER: masks.copy(), f"_{MEMBER}": masks.any(axis=1)}

@@ -23,11 +23,9 @@ class Calls:
         self._misspelt: set[str] = set()  # new attributes that were warned of
 
     def ask(self, method: str, ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        """Call a method of ``SubEnv`` on sub-environments, each with its arguments, without waiting."""
         self._runner.ask(method, ids, arguments)
 
     def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
-        """Wait for the results of ``ask``: values by index, and failures."""
         return self._runner.answers(deadline)
 
     def answers_are_kept(self) -> bool:
@@ -63,7 +61,6 @@ class Calls:
         return tuple(values[i] for i in ids)
 
     def of_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Call a method on all, each with its arguments."""
         return self.now(method, arguments, self._books.all_ids.tolist())
 
     def of_all(self, method: str, arguments: Sequence[tuple[Any, ...]] = ()) -> list[Any]:

@@ -33,14 +33,7 @@ __all__ = ["Core"]
 
 
 class Core:
-    """A started backend, without a face.
-
-    Args:
-        runner: where the sub-environments run.
-        factories: one for each sub-environment.
-        settings: ``copy``, ``batch_size``, ``debug`` as the backend's.
-        restarts: what becomes of one that fails.
-    """
+    """A started backend, without a face."""
 
     is_open: bool = False  # whether something must still be stopped, including after an interrupted `close`
 
@@ -103,17 +96,14 @@ class Core:
 
     @property
     def name(self) -> str:
-        """The backend's name."""
         return self.runner.name
 
     @property
     def copy(self) -> bool:
-        """Whether returned arrays are the caller's own."""
         return self.books.copy
 
     @property
     def batch_size(self) -> int | None:
-        """How many rows ``recv`` waits for."""
         return self.books.batch_size
 
     @property
@@ -123,17 +113,14 @@ class Core:
 
     @property
     def slots(self) -> Slots:
-        """Where the sub-environments write their rows."""
         return self.books.slots
 
     def request_frames(self, wrapper: Any, env_ids: IntArray, opening: IntArray) -> None:
-        """Note whose frames a wrapper wants."""
         if self.runner.engine:
             raise PlanError(f"{self.runner.engine}: an engine cannot send frames; recorders need vecwrap's backends")
         self.books.request_frames(wrapper, env_ids, opening)
 
     def health(self) -> Health:
-        """Report restarts, lost episodes and workers."""
         recovery = self.books.recovery
         if recovery is None:
             none = np.zeros(self.num_envs, dtype=np.int64)
@@ -163,11 +150,9 @@ class Core:
             self.books.recovery.follow(schedules)
 
     def scheduled(self) -> tuple[dict[str, Any], ...]:
-        """Return the position of each sub-environment in its schedule, and the state of its function."""
         return tuple(self.calls.of_all("scheduled"))
 
     def go_on_in_schedule(self, states: Sequence[dict[str, Any]]) -> None:
-        """Load what ``scheduled`` gave."""
         self.calls.of_each("go_on_in_schedule", [(state,) for state in states])
         episodes = [state["episodes"] for state in states]
         self.books.slots.scheduled[:] = episodes
@@ -285,7 +270,6 @@ def in_short(env: Any, core: Core) -> str:
 
 
 def find_wrapper(env: Any, kind: Any) -> Any:
-    """Return the outermost wrapper of a class, as ``VecEnv.find`` says."""
     if not isinstance(kind, type):
         raise ArgumentError(
             f"find: kind: expected the class of a wrapper, got {kind!r}; classes of the wrappers here are "
@@ -298,7 +282,6 @@ def find_wrapper(env: Any, kind: Any) -> Any:
 
 
 def envs_of(env: Any, core: Core) -> list[Any]:
-    """Return the sub-environments, if all of them live in this process."""
     if (envs := core.runner.envs()) is None:
         raise AttributeError(
             f"{env!r} has no envs: its sub-environments live in other processes, or in an engine; use "

@@ -131,7 +131,6 @@ _STRUCTURE = "structure"
 
 
 def state_dict(env: Chain) -> dict[str, Any]:
-    """Return the state of every wrapper and, if they support it, of the sub-environments."""
     core, face = env.core, env.face
     face.refuse_pending("state_dict")
     sub_envs, reason = core.sub_env_states()
@@ -277,12 +276,7 @@ def _taken_in_by(name: str) -> Iterator[None]:
 
 
 def share_statistics(env: Chain, source: Chain | str | os.PathLike[str]) -> None:
-    """Let every normalising wrapper of a chain use the statistics of another chain, or start from those of a saved one.
-
-    Wrappers are matched by class, from the outermost in; wrappers without statistics may differ. If the source
-    normalises observations and no wrapper here does, there is a warning, because an agent trained there sees other
-    numbers here.
-    """
+    """Use the statistics of another chain, or start from saved ones; wrappers are matched by class, outer first."""
     if isinstance(source, (str, os.PathLike)):
         where, offered = os.fspath(source), _saved_statistics(source)
     else:
@@ -368,7 +362,6 @@ def _difference(key: str, saved: Any, here: Any) -> str:
 
 
 def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
-    """Write a state as one ``.npz`` file, atomically."""
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     text = json.dumps(_split(state, arrays, "state"))
     members = {_STRUCTURE: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}

@@ -14,11 +14,7 @@ from vecwrap.rows.saved import fitting, fitting_list
 def refuse_state(
     state: dict[str, Any], count: int, num_envs: int, num_sources: int, space: Any, conform: Callable[[Any], Any]
 ) -> None:
-    """Refuse a state with parts of another form than ``state_dict`` gives; each wrapper checks its own part.
-
-    ``count`` is the number of wrappers, ``space`` that of the ``num_envs`` observations shown; ``conform`` refuses
-    observations of sub-environments that do not fit.
-    """
+    """Refuse a state of another form than ``state_dict`` gives; each of ``count`` wrappers checks its own."""
     fitting_list(state["wrappers"], count, "wrappers")
     for trains in fitting_list(state["training"], count, "training"):
         fitting(trains, False, "training")

@@ -222,7 +222,6 @@ class VecEnvWrapper(Declares, VecEnv):
         self.core.request_frames(self, always, at_first)
 
     def normalizers(self) -> tuple[Any, ...]:
-        """The halves of this wrapper, if it is one that normalises."""
         return ()
 
     def wrapper_statistics(self) -> dict[str, RunningStatistics]:
@@ -305,17 +304,14 @@ class VecEnvWrapper(Declares, VecEnv):
     close_at_exit = _close_wrapper
 
     def render(self, mode: None = None) -> Any:
-        """The rendering of the wrapper below."""
         refuse_mode(mode)
         return self.env.render() if self._numbers_alike else super().render()
 
     def picture(self) -> NDArray[np.uint8]:
-        """Return the wrapper below's image of all sub-environments, (height, width, 3) uint8."""
         return self.env.picture() if self._numbers_alike else super().picture()
 
     @property
     def viewer_open(self) -> bool:
-        """Whether the window of ``render_mode="human"`` is open."""
         return self.env.viewer_open
 
     def _repr_html_(self) -> str | None:
@@ -323,7 +319,6 @@ class VecEnvWrapper(Declares, VecEnv):
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
-        """Whether the backend is closed."""
         return self.core.books.closed
 
     @property
@@ -333,7 +328,6 @@ class VecEnvWrapper(Declares, VecEnv):
 
     @property
     def unwrapped(self) -> VecEnv:  # type: ignore[override]
-        """The backend."""
         return self.env.unwrapped
 
     @property
@@ -360,7 +354,6 @@ class HookRows:
         self._inner = wrapper.env.rows
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
-        """Pass actions down, as the wrapper changes them."""
         wrapper = self._wrapper()
         below, inner = wrapper.on_actions(actions, env_ids), wrapper.env.single_action_space
         # The same array for the same space has the right form; the members of a dict may have been replaced.
@@ -369,12 +362,10 @@ class HookRows:
         self._inner.send(below, env_ids)
 
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Pass a request for resets down."""
         self._wrapper().before_reset(env_ids, seeds)
         self._inner.reset(env_ids, seeds, options)
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
-        """Return rows, as the wrapper changes them."""
         step = self._inner.receive(count, timeout)
         if len(step.env_ids):
             self._wrapper().on_step(step)

@@ -15,12 +15,10 @@ from vecwrap.rows.infos import own_copy
 
 
 def has_objects(space: spaces.Space[Any]) -> bool:
-    """Whether values of a leaf of the space have no array form."""
     return not all(isinstance(leaf, ARRAY_SPACES) for leaf in _leaves(space))
 
 
 def has_scalar_boxes(space: spaces.Space[Any]) -> bool:
-    """Whether a leaf of the space is a Box without axes."""
     return any(map(_is_scalar_box, _leaves(space)))
 
 

@@ -46,7 +46,6 @@ _NOTHING: tuple[bytes, None, int, list[tuple[int, int]]] = (b"", None, 0, [])
 
 
 def _format(kind: type) -> str:
-    """How ``struct`` fills a cell with a value of this type."""
     if kind in _FLOATS:
         return "d"
     return "?7x" if kind is np.bool_ else "q"
@@ -106,7 +105,6 @@ class InfoCells:
 
     @property
     def num_learnt(self) -> int:
-        """How many layouts this writer has learnt."""
         return len(self._packers)
 
     def learnt(self, told: int) -> dict[int, Layout]:
@@ -136,7 +134,6 @@ class InfoCells:
         return (layouts, self._integers[rows]) if layouts.any() else None
 
     def load(self, rows: Sequence[int], payload: Any) -> None:
-        """Load the result of ``export``."""
         if payload is None:
             self.layouts[rows] = 0
         else:
@@ -145,7 +142,6 @@ class InfoCells:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def get(self, row: int) -> dict[str, Any] | None:
-        """Return the info of a row, or None if it is not here."""
         layout = self.known.get(int(self.layouts[row]))
         if layout is None:
             return None
@@ -156,10 +152,7 @@ class InfoCells:
         return out
 
     def columns(self, rows: slice | IntArray, among: Sequence[int] | None = None) -> dict[str, Any] | None:
-        """Return the infos of rows as ``columns`` of their dicts would be; None if the cells do not suffice.
-
-        Rows whose places are not ``among`` count as empty.
-        """
+        """Return the infos of rows as columns, those not ``among`` as empty; None if the cells do not suffice."""
         numbers = self.layouts[rows]
         if among is not None:
             others = [(k, int(numbers[k])) for k in among]

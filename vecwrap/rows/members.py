@@ -29,10 +29,7 @@ def choose(
     expected: str,
     remedy: str,
 ) -> dict[Key, Any]:
-    """Return the spaces that a wrapper applies to, by key; ``keys`` None means all, ``fits`` whether it supports one.
-
-    PlanError says what spaces are ``expected``, and the ``remedy``.
-    """
+    """Return the spaces that a wrapper applies to, by key; PlanError says what is ``expected``, and the ``remedy``."""
     if not isinstance(space, spaces.Dict):
         if keys is not None:
             raise PlanError(
@@ -66,7 +63,6 @@ def refuse_missing(wrapper: str, space: spaces.Dict, keys: tuple[str, ...], argu
 
 
 def replaced(space: Space, new: Mapping[Key, Space]) -> Space:
-    """Return a copy of a space with some members replaced, in the same order."""
     if None in new:
         return new[None]
     space = deepcopy(space)
@@ -95,7 +91,6 @@ def with_new(batch: Batch, new: Mapping[Key, Any]) -> Batch:
 
 
 def name_of(key: Key) -> str:
-    """Its name in errors."""
     return "observations" if key is None else f"observations[{key!r}]"
 
 
@@ -105,7 +100,6 @@ def is_box(space: Space) -> bool:
 
 
 def box_between(wrapper: str, low: float, high: float, shape: tuple[int, ...], dtype: Any) -> spaces.Box:
-    """Return the Box between two bounds; PlanError if they do not fit it."""
     bounds = []
     for name, bound in (("low", low), ("high", high)):
         with np.errstate(over="ignore"):
@@ -118,10 +112,7 @@ def box_between(wrapper: str, low: float, high: float, shape: tuple[int, ...], d
 
 
 class Line:
-    """Maps the bounds of one bounded Box exactly to those of another, and the values in between linearly.
-
-    Values outside the bounds stay outside. An element with equal bounds is mapped to the low bound.
-    """
+    """Maps the bounds of one bounded Box exactly to those of another, and other values linearly, outside too."""
 
     def __init__(self, source: spaces.Box, target: spaces.Box) -> None:
         self._dtype = target.low.dtype
@@ -194,7 +185,6 @@ class LastRows:
         self._is_plain = isinstance(self._batch, np.ndarray) and not self._batch.dtype.hasobject
 
     def put(self, rows: slice | IntArray, values: Batch) -> None:
-        """Write the values of some rows."""
         if self._is_plain:
             self._batch[rows] = values
         else:
@@ -205,7 +195,6 @@ class LastRows:
         return take(self._batch, rows)
 
     def all(self) -> Batch:
-        """Return all rows, as fresh arrays."""
         return copy(self._batch)
 
     def state(self) -> list[Any]:

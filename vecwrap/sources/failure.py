@@ -13,8 +13,6 @@ from vecwrap.sources.old_api import old_api
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception of a sub-environment in a form that can be sent: the error's fields, and the traceback as text."""
-
     index: int
     seed: int | None
     episode: int
@@ -32,7 +30,6 @@ class Failure:
     cause: BaseException | None = field(default=None, compare=False)
 
     def error(self) -> SubEnvError:
-        """Return the SubEnvError that says all this."""
         steps = f"{self.step} step{'s' * (self.step != 1)}"
         place = f" of its episode {self.episode}, after {steps}" if self.episode else ""
         alone = self.during == "step" and not self.whole
@@ -73,5 +70,4 @@ def said_by(error: BaseException) -> str:
 
 
 def make_failure(index: int, error: BaseException) -> Failure:
-    """Return the failure of a factory that raised."""
     return Failure(index, None, 0, 0, None, "make", kind_of(error), said_by(error), traceback_of(error), cause=error)

@@ -33,15 +33,7 @@ from vecwrap.sources.sub_env import NUMBERS, Takeover, frame_of, yours
 
 
 class Game(Several):
-    """One game, and its agents' rows of the slots.
-
-    Args:
-        env: PettingZoo's ``AECEnv`` or ``ParallelEnv``; closing this closes it.
-        number: which game of the vector it is.
-        mode: its autoreset mode.
-        make: what made it, and makes it anew if it is lost.
-        seats: which of its agents are rows.
-    """
+    """One game, PettingZoo's ``AECEnv`` or ``ParallelEnv``, and its agents' rows of the slots."""
 
     kind: ClassVar[str] = "game"
     methods: ClassVar[tuple[str, ...]] = (
@@ -93,11 +85,9 @@ class Game(Several):
 
     @property
     def unwrapped(self) -> Any:
-        """What it steps, without wrappers."""
         return self.env.unwrapped
 
     def describe(self) -> Description:
-        """What a backend must know of it."""
         metadata = dict(getattr(self.env, "metadata", None) or {})
         mode = getattr(self.env, "render_mode", None)
         space, actions = self.observation_space, self.action_space
@@ -106,7 +96,6 @@ class Game(Several):
         return Description(space, actions, metadata, mode, None, self.name, "", agents, words, own)
 
     def attach(self, slots: Slots, first_row: int) -> None:
-        """Set where the results go."""
         self._slots, self._first_row = slots, first_row
         self._at = slice(first_row, first_row + self.num_rows)
         self._rows = rows = range(first_row, first_row + self.num_rows)
@@ -116,13 +105,11 @@ class Game(Several):
         self._in_stride = False
 
     def envs(self) -> list[Any]:
-        """The game, for each of its rows."""
         return [self.env] * self.num_rows
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def reset_rows(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Begin a game; all of its rows are reset at once, with one seed."""
         assert len(rows) == self.num_rows, "the books refuse parts of a game"
         self._reset(seeds[0], own_copy(options))
 
@@ -151,7 +138,6 @@ class Game(Several):
         self._forget_infos()
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None, before_rows: Callable[[], None]) -> None:
-        """Reset the environment, and open all rows."""
         env, self._beginning = self.env, True
         seed, self._seed_of_takeover = self._seed_of_takeover if seed is None else seed, None
         if seed is not None:
@@ -199,7 +185,6 @@ class Game(Several):
             self._slots.waits[self._first_row + seat] = False
 
     def _open(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
-        """Have an agent's episode begin in its row."""
         slots, row = self._slots, self._first_row + seat
         slots.gone[row] = False
         slots.first[row] = slots.live[row] = slots.raw_first[row] = True
@@ -267,7 +252,6 @@ class Game(Several):
         env.step(None if env.terminations[agent] or env.truncations[agent] else self._others[agent])
 
     def _step_all(self) -> None:
-        """One step of all agents that are in the game."""
         actions = self._slots.actions.get_all(self._places)
         if self._padding is not None:
             actions = [self._padding.cut[seat](action) for (_, seat), action in zip(self._acting, actions, strict=True)]
@@ -283,7 +267,6 @@ class Game(Several):
         self._write_all(*result)
 
     def _write_all(self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any) -> None:
-        """Write a step of all agents, whatever changes."""
         slots, first, acting = self._slots, self._first_row, self._acting
         changed = self._changes(terminations, truncations)
         self._in_stride = False
@@ -307,7 +290,6 @@ class Game(Several):
         self._write_frames()
 
     def _changes(self, terminations: Any, truncations: Any) -> bool:
-        """Whether agents have left or come."""
         return True in terminations.values() or True in truncations.values() or self.env.agents != self._present
 
     def _step_in_stride(self) -> None:
@@ -332,7 +314,6 @@ class Game(Several):
             put(observation)
 
     def _go_on_without(self, observations: Any, terminations: Any, truncations: Any, infos: Any) -> None:
-        """Have agents that are done leave, and new ones join."""
         before, self._present = self._present, list(self.env.agents)
         stay: list[tuple[Any, int]] = []
         for agent, seat in self._acting:
@@ -359,7 +340,6 @@ class Game(Several):
         self._let_act(stay)
 
     def _let_act(self, acting: list[tuple[Any, int]]) -> None:
-        """Set who acts in the next step."""
         self._acting = acting
         self._names = [agent for agent, _ in acting]
         rows = [self._first_row + seat for _, seat in acting]
@@ -370,7 +350,6 @@ class Game(Several):
         self._slots.live[row] = True
 
     def _leave(self, seat: int, terminated: bool, truncated: bool, observation: Any, info: dict[str, Any]) -> None:
-        """Have an agent's episode end in its row, which is written already."""
         slots, row = self._slots, self._first_row + seat
         slots.terminations[row], slots.truncations[row] = terminated, truncated
         slots.raw_dones[row] = slots.gone[row] = slots.waits[row] = True
@@ -479,7 +458,6 @@ class Game(Several):
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def ask(self, method: str, rows: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
-        """Ask the game itself, once; each of the rows gets the answer."""
         if method == "state":
             game = self._state()
             return [{**(game if row == rows[0] else {"env": []}), **self._state_of_row(row)} for row in rows]
@@ -492,7 +470,6 @@ class Game(Several):
         return [answer, *(yours(answer) for _ in rows[1:])]
 
     def refuse_method(self, method: str) -> None:
-        """Raise ArgumentError: games do not have this."""
         raise ArgumentError(f"{self.name}, a game of several agents, has no {method}")
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -549,7 +526,6 @@ class Game(Several):
         }
 
     def _load_state(self, state: dict[str, Any]) -> None:
-        """Load what all rows have together."""
         if state["env"] is None:
             self._over, self._episode = True, 0
             return
@@ -568,7 +544,6 @@ class Game(Several):
         slots.observations.put(at, state["observation"])
 
     def failure(self, row: int, index: int, error: BaseException, during: str, action: Any) -> Failure:
-        """Report that it raised: the whole game has failed."""
         of_row, begins = during in ("step", "reset"), self._beginning
         turn = "" if self.is_parallel or begins or during != "step" else f"It was {self.agents[self._mover]}'s turn. "
         autoreset = during == "step" and begins
@@ -590,13 +565,11 @@ class Game(Several):
         return told if of_row else replace(told, note="", step=0, episode=0)
 
     def close(self, timeout: float, terminate: bool) -> None:
-        """Close the environment."""
         self.env.close()
 
     # -- restarts ------------------------------------------------------------------------------------------------------
 
     def make_anew(self, row: int) -> None:
-        """Make another environment in place of one that was lost, with the first of the rows."""
         assert self._make is not None
         if row:
             if self._not_made is not None:
@@ -619,7 +592,6 @@ class Game(Several):
         self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
 
     def take_over(self, row: int, takeover: Takeover) -> None:
-        """Go on in place of a game that was lost; each of its rows takes over its own part."""
         if row == 0:
             self._seed_of_takeover = takeover.seed
             try:
@@ -635,16 +607,13 @@ class Game(Several):
 
 
 def refuse_other(env: Any) -> None:
-    """Raise PlanError for what is not a game."""
     if not is_game(type(env)):
         raise PlanError(f"expected PettingZoo's AECEnv or ParallelEnv from the factory, got {type(env).__name__}")
 
 
 def is_parallel(env: Any) -> bool:
-    """Whether all agents of a game move at once."""
     return next(kind.__name__ for kind in type(env).__mro__ if kind.__name__ in ("AECEnv", "ParallelEnv")) != "AECEnv"
 
 
 def nothing_of(space: spaces.Space[Any]) -> Any:
-    """Zeros in the form of an observation."""
     return next(iter(iterate(batch_space(space, 1), create_empty_array(space, 1))))

@@ -17,7 +17,6 @@ _INTERFACE = (  # of PettingZoo's AECEnv and ParallelEnv, whoever wrote the game
 
 
 def game_state(env: Any) -> list[dict[str, Any]]:
-    """Return the state of a game and its wrappers, outermost first; CannotSaveError if one does not tell it."""
     return [{"wrapper": type(one).__qualname__, "state": _state_of(one)} for one in chain_of_game(env)]
 
 

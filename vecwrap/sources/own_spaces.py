@@ -84,14 +84,12 @@ def _is_shared(space: Space, base: Any, copies: dict[int, tuple[Space, Space]]) 
 
 
 def _belongs(space: Space, base: Any) -> None:
-    """Note whose a space is."""
     for part in _parts(space):
         with contextlib.suppress(TypeError):  # an environment without weak references
             _owners[id(part)] = base
 
 
 def seed_spaces(env: Env, seed: int) -> None:
-    """Seed the spaces of an environment and of the wrappers around it, each once."""
     for space in _all_spaces(env):
         space.seed(seed)
 
@@ -103,7 +101,6 @@ def space_states(env: Env) -> list[dict[str, Any] | None]:
 
 
 def load_space_states(env: Env, states: list[dict[str, Any] | None]) -> None:
-    """Restore what ``space_states`` returned for an environment with the same spaces."""
     parts = [part for space in _all_spaces(env) for part in _parts(space)]
     if len(parts) != len(states):
         raise ValueError(f"expected the generators of {len(parts)} spaces, got {len(states)}")

@@ -25,14 +25,7 @@ from vecwrap.sources.description import Env, chain_of
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is a number, text, bytes, None, an array of such, or a list, tuple, dict or deque of plain ones.
-
-    Graphs are plain. Instances of derived types are not (a Counter, an IntEnum, another named tuple), because a file
-    would restore the plain type.
-
-    >>> is_plain({"level": [1, 2.0, np.zeros(3)]}), is_plain([object()])
-    (True, False)
-    """
+    """Whether a file gives a value back as it is: numbers, text, arrays, and plain containers of such."""
     if type(value) is dict:
         return all(is_plain(key) and is_plain(item) for key, item in value.items())
     if type(value) in (list, deque, tuple, GraphInstance):
@@ -71,12 +64,10 @@ class CannotSaveError(Exception):
 
 
 def env_state(env: Env) -> list[dict[str, Any]]:
-    """Return the state of an environment and all its wrappers, outermost first."""
     return [{"wrapper": _name(wrapper), "state": _state_of(wrapper)} for wrapper in chain_of(env)]
 
 
 def load_env_state(env: Env, states: list[dict[str, Any]]) -> None:
-    """Restore what ``env_state`` returned for an environment wrapped in the same wrappers."""
     wrappers = list(chain_of(env))
     names, saved = [_name(wrapper) for wrapper in wrappers], [str(state["wrapper"]) for state in states]
     if names != saved:
@@ -107,7 +98,6 @@ def _state_of(wrapper: Env) -> dict[str, Any]:
 
 
 def _entry(wrapper: Env) -> str:
-    """Return what a wrapper's state consists of."""
     if hasattr(type(wrapper), "state_dict") and hasattr(type(wrapper), "load_state_dict"):
         return "own"
     if type(wrapper).__module__.startswith("ale_py.") and hasattr(wrapper, "ale"):
@@ -244,11 +234,7 @@ def is_sticky(game: Any) -> bool:
 
 
 def find_held_action(game: Any) -> int:
-    """Find an action equivalent to the one that the emulator of a sticky game holds.
-
-    The emulator is left as it was, except that it holds the action found, and ``render`` shows what it showed.
-    LookupError if there is none, or if the game is so sticky that it would take minutes to tell.
-    """
+    """Find an action equivalent to the one that the emulator of a sticky game holds; LookupError if there is none."""
     ale = game.ale
     if _ticks_until_taken(game) > MOST_TICKS:
         raise LookupError(

@@ -24,17 +24,7 @@ class AgainError(Exception):
 
 
 class Several(ABC):
-    """Several rows of the slots, and what steps them.
-
-    What is asked of them together is done once, with the first of them, and the others report how it went.
-
-    Attributes:
-        kind: what errors call such a source.
-        num_rows: k.
-        mode: its autoreset mode.
-        name: what errors call this one.
-        debug: whether observations are checked against the space.
-    """
+    """Several rows of the slots, and what steps them; what is asked of them together is done once, with the first."""
 
     kind: ClassVar[str]
     num_rows: int
@@ -122,10 +112,7 @@ class Several(ABC):
         self.step()
 
     def take_part(self, row: int) -> Any:
-        """Do what was announced, unless it is done; return what it gave for this row, or raise what it raised.
-
-        An interrupt is raised once; for the other rows it is an AgainError.
-        """
+        """Do what was announced, unless it is done; an interrupt is raised once, then as an AgainError."""
         if self._told is None and self._raised is None:
             try:
                 self._told = self._done(*self._announced)

@@ -11,17 +11,12 @@ _TRANSPARENT = frozenset(  # without state of their own
 
 
 class Shortcut:
-    """Gives what an ``AECEnv`` gives, read where its wrappers read it.
-
-    Attributes:
-        play: what to call ``step`` and ``observe`` of: the environment without the wrapper that only checks the order
-            of calls, which is ours.
-        state: what has the attributes ``agents``, ``agent_selection``, ``terminations`` and so on.
-    """
+    """Gives what an ``AECEnv`` gives, read where its wrappers read it; ``play`` steps and observes, ``state`` knows."""
 
     def __init__(self, env: Any) -> None:
         from pettingzoo.utils.env import AECEnv
 
+        # Without the wrapper that only checks the order of calls, which is ours.
         self.play = env.env if _name(env) == _ORDER else env
         self.state = env
         while _name(self.state) in _TRANSPARENT:

@@ -91,8 +91,6 @@ class Takeover:
 
 
 class SubEnv:
-    """One sub-environment and its row of the slots."""
-
     def __init__(self, index: int, factory: Factory, mode: Autoreset, *, debug: bool = False) -> None:
         self.index = index
         self._factory = factory
@@ -114,7 +112,6 @@ class SubEnv:
         self.frames = Frames.NONE
 
     def attach(self, slots: Slots, row: int) -> None:
-        """Set where the results go."""
         self._slots, self._row = slots, row
         self._put, self._put_final = slots.observations.putter(row), slots.final_observations.putter(row)
         self._rewards, self._raw_rewards = slots.rewards.data, slots.raw_rewards.data
@@ -122,7 +119,6 @@ class SubEnv:
 
     @property
     def frames(self) -> Frames:
-        """Which frames are wanted."""
         return self._frames
 
     @frames.setter
@@ -131,13 +127,11 @@ class SubEnv:
         self._in_stride = False
 
     def describe(self) -> Description:
-        """What a backend must know of it."""
         return Description.of(self.env)
 
     # -- what a backend asks -------------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
-        """Begin an episode and write its first row."""
         self._over, self._autoresetting, self._in_stride = True, False, False
         self._begin(seed, own_copy(options))
         slots, row = self._slots, self._row  # from here on: in a copy of the process they are others
@@ -147,7 +141,6 @@ class SubEnv:
         slots.raw_rewards[row], slots.raw_dones[row], slots.raw_first[row] = self._raw_of_reset()
 
     def step(self, action: Any) -> None:
-        """Take one action and write the row."""
         if self._over:
             self._step_after_end()
             return
@@ -195,11 +188,7 @@ class SubEnv:
         return yours(self.env.get_wrapper_attr(name))
 
     def set_attr(self, name: str, value: Any) -> str | None:
-        """Set an attribute on the outermost wrapper where it lives; a new one on the environment itself.
-
-        Returns:
-            The near name that was meant, maybe, if the attribute is new.
-        """
+        """Set an attribute where it lives, a new one on the environment itself; return a near name, if it is new."""
         if is_plain(value):
             self._set_here.add(name)
         for wrapper in chain_of(self.env):
@@ -211,7 +200,6 @@ class SubEnv:
         return near
 
     def has_attr(self, name: str) -> bool:
-        """Whether a wrapper, or the environment itself, has an attribute; the attribute is not transferred."""
         return bool(self.env.has_wrapper_attr(name))
 
     def is_wrapped(self, module: str, qualname: str) -> bool:
@@ -243,7 +231,6 @@ class SubEnv:
         }
 
     def load_state(self, state: dict[str, Any], attributes: dict[str, Any]) -> None:
-        """Load the result of ``state`` of an equal sub-environment."""
         if state["env"] is None:
             self._be_new(attributes)
         else:
@@ -264,7 +251,6 @@ class SubEnv:
         self._autoresetting = self._in_stride = False
 
     def follow(self, schedule: bytes, episodes: int = 0) -> None:
-        """Let a schedule decide what seedless resets get."""
         self._schedule = pickle.loads(schedule)
         self.go_on_in_schedule({"episodes": episodes, "remembered": None})
 
@@ -273,18 +259,15 @@ class SubEnv:
         self._seed_of_takeover = seed
 
     def scheduled(self) -> dict[str, Any]:
-        """Return how far the schedule is, and what it remembers."""
         assert self._schedule is not None
         return self._schedule.state()
 
     def go_on_in_schedule(self, state: dict[str, Any]) -> None:
-        """Load the result of ``scheduled``."""
         assert self._schedule is not None
         self._schedule.load(state)
         self._slots.scheduled[self._row] = self._schedule.episodes
 
     def take_over(self, takeover: Takeover) -> None:
-        """Continue in place of a sub-environment that was lost."""
         for name, value in takeover.attributes.items():
             self.set_attr(name, value)
         self.frames = takeover.frames
@@ -309,7 +292,6 @@ class SubEnv:
         return other
 
     def close(self) -> None:
-        """Close the environment."""
         self.env.close()
 
     def failure(self, error: BaseException, during: str, action: Any = None) -> Failure:
@@ -344,7 +326,6 @@ class SubEnv:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _make_env(self) -> None:
-        """Make the environment; it has not been reset yet."""
         self.env = self._factory()
         own_spaces(self.env)
         allow_no_options(self.env)
@@ -356,10 +337,7 @@ class SubEnv:
         self._goes_on = [wrapper for wrapper in chain if hasattr(wrapper, "game_goes_on")]
 
     def _be_new(self, attributes: dict[str, Any]) -> None:
-        """Ensure an environment that has never been reset, with these attributes set.
-
-        The environment is recreated if it has run, which a reset would not undo, or has more set than these.
-        """
+        """Ensure an environment that has never run, with these attributes and no others set."""
         if not self._is_new or not self._set_here <= attributes.keys():
             close_lost(self.env)
             self._make_env()
@@ -367,7 +345,6 @@ class SubEnv:
             self.set_attr(name, value)
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> None:
-        """Reset the environment; write observation, info and frame."""
         if self._schedule is None:
             observation, info = self._reset_env(seed, options)
         else:
@@ -422,7 +399,6 @@ class SubEnv:
             slots.frames.pop(self._row, None)
 
     def _refuse_foreign(self, observation: Any) -> None:
-        """Refuse an observation that the space does not contain."""
         if not self.env.observation_space.contains(observation):
             raise ValueError(f"observation: expected an element of {self.env.observation_space}, got {observation!r}")
 

@@ -115,16 +115,13 @@ class Atari(Declares, Lives):
 
     @property
     def frame_skip(self) -> int:
-        """How many frames an agent step lasts; a monitor writes it into the header of its file."""
         return self._settings.frame_skip
 
     @property
     def path(self) -> Path:
-        """How the emulator is accessed."""
         return self._player.path
 
     def describe(self) -> str:
-        """Describe how this wrapper accesses the emulator."""
         if self.path == "direct":
             return "Accesses the emulator directly: only wrappers known to be transparent lie in between."
         return f"Goes through env.step: {obstacle(self.env) or 'direct=False'}."
@@ -136,7 +133,6 @@ class Atari(Declares, Lives):
         return self._player.image(), info
 
     def step(self, action: Any) -> tuple[Image, float, bool, bool, dict[str, Any]]:
-        """Hold an action for ``frame_skip`` frames, or until the game ends."""
         if not self._has_reset:
             raise ResetNeededError("atari: expected a reset before the first step, got step(); call reset() first")
         _, reward, terminated, truncated, info = super().step(action)
@@ -178,7 +174,6 @@ class Atari(Declares, Lives):
 
     @classmethod
     def in_words(cls, *args: Any, **kwargs: Any) -> str:
-        """Describe in one sentence which lineage this is, and what it does."""
         return settle(*args, **kwargs).in_words()
 
     @classmethod

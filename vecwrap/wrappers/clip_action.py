@@ -51,5 +51,4 @@ class ClipAction(VecEnvWrapper):
         self._set_action_space(spaces.Box(low, high, space.shape, space.dtype.type))
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
-        """Clip the actions."""
         return np.clip(actions, self._low, self._high)

@@ -47,5 +47,4 @@ class FilterObs(VecEnvWrapper):
         self.keys = tuple(self.single_observation_space.spaces)  # type: ignore[attr-defined]
 
     def on_observations(self, observations: Batch) -> Batch:
-        """Keep the members."""
         return {key: observations[key] for key in self.keys}

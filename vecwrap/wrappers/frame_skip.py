@@ -58,7 +58,6 @@ class FrameSkip(Declares, gymnasium.Wrapper[Any, Any, Any, Any]):
         self.pooling = pooling
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Hold an action; return the sum of the rewards, and the last info."""
         total = 0.0
         earlier = latest = None
         for _ in range(self.frame_skip):

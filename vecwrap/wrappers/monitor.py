@@ -182,22 +182,18 @@ class Monitor(VecEnvWrapper):
 
     @property
     def episode_count(self) -> int:
-        """``num_episodes``, under Gymnasium's name."""
         return self.num_episodes
 
     @property
     def num_steps(self) -> int:
-        """The agent steps of all sub-environments."""
         return self._past_steps + int(self._lengths.sum())
 
     @property
     def games(self) -> tuple[FloatArray, IntArray, BoolArray]:
-        """The scores so far and the lengths of the games that are running, and which are, (n,) each."""
         return self._returns.copy(), self._lengths.copy(), self._running.copy()
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files that rows are written to."""
         if self.dir is None or "csv" not in self.log:
             return ()
         names = [f"{i}.monitor.csv" for i in range(self.num_envs)] if self.per_env else ["monitor.csv"]
@@ -208,11 +204,9 @@ class Monitor(VecEnvWrapper):
         self._sinks.append(calls(function))
 
     def on_pipeline(self, pipeline: Any) -> None:
-        """Remember the pipeline for the file's header; called before the first reset."""
         self._pipeline_hash = pipeline.hash
 
     def on_step(self, step: StepResult) -> None:
-        """Add up; report and write the games that ended; restart where a game starts."""
         rows = step.rows
         if step.in_stride:
             self._returns += step.raw_rewards if self.rewards == "raw" else step.rewards
@@ -239,7 +233,6 @@ class Monitor(VecEnvWrapper):
                 self._started[i] = time.perf_counter()
 
     def wrapper_state(self) -> dict[str, Any]:
-        """Return the running scores, lengths and times, and the counts."""
         return {
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
@@ -251,7 +244,6 @@ class Monitor(VecEnvWrapper):
         }
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``wrapper_state`` returned; no reset is needed."""
         steps = fitting(state["num_steps"], 0, "num_steps")
         self._open(steps)
         put(self._returns, state["returns"], "returns")
@@ -267,7 +259,6 @@ class Monitor(VecEnvWrapper):
         self.num_episodes = fitting(state["num_episodes"], 0, "num_episodes")
 
     def on_close(self) -> None:
-        """Close the files and the other logs."""
         self._close_files()
         sinks, self._sinks = getattr(self, "_sinks", []), []
         for sink in sinks:
@@ -300,7 +291,6 @@ class Monitor(VecEnvWrapper):
                 )
 
     def _close_episodes(self, step: StepResult, closed: BoolArray, lost: BoolArray) -> None:
-        """Report the games that ended, in infos and in the files."""
         ids, returns, lengths = step.env_ids, self._returns[step.rows], self._lengths[step.rows]
         if self.count is not None:
             closed = self.count(ids, closed & self._running[step.rows], lost, returns, lengths)
@@ -321,7 +311,6 @@ class Monitor(VecEnvWrapper):
                 self._write(episode, lost.item(at), [*who, *(_cell(end.get(key, "")) for key in self.info_keys)])
 
     def _report(self, step: StepResult, ended: dict[int, Episode]) -> None:
-        """Report games, by their rows' places, in infos and to the logs."""
         self._warn_of_another(step)
         size = len(step.env_ids)
         values: dict[str, Any] = {"r": np.zeros(size), "l": np.zeros(size, np.int64), "t": np.zeros(size)}
@@ -358,7 +347,6 @@ class Monitor(VecEnvWrapper):
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
-        """Open the files of a run that begins."""
         self._open()
 
     def _open(self, steps: int = 0) -> None:
@@ -408,10 +396,7 @@ class Monitor(VecEnvWrapper):
         return shared + [file.path for file in self._files if file.shared]
 
     def _frame_skip(self) -> int | None:
-        """How many frames an agent step lasts, as declared by the sub-environment's wrappers or environment; else 1.
-
-        None if unknown: an engine is not asked, because it may skip without declaring it, and its workers may die.
-        """
+        """How many frames an agent step lasts, 1 if nobody declares it; None if unknown, as of engines."""
         if self.core.is_engine:
             return None
         try:

@@ -101,7 +101,6 @@ class Opponents(VecEnvWrapper):
     def in_words(
         cls, pool: Any = (RANDOM,), *, seat: Any = RANDOM_SEAT, sample: Any = "uniform", current: float = 0.0, **_: Any
     ) -> str:
-        """Say who moves which seat."""
         seats = [seat] if isinstance(seat, str) else list(seat)
         named = f"the seat{'s' if len(seats) > 1 else ''} of {', '.join(seats)}"
         learner = "a seat drawn for each game" if seats == [RANDOM_SEAT] else named
@@ -156,7 +155,6 @@ class Opponents(VecEnvWrapper):
 
     @property
     def opponents(self) -> tuple[str, ...]:
-        """The opponent of each game."""
         return tuple(self._learner.opponents)
 
     @property
@@ -175,11 +173,9 @@ class Opponents(VecEnvWrapper):
             self.pool.record(opponent, result, seat=seat)
 
     def wrapper_state(self) -> dict[str, Any]:
-        """Return who plays whom, what was drawn, paid and shown, and who is in the pool."""
         return self._learner.state()
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Restore what ``wrapper_state`` returned."""
         self._learner.load(state)
 
     def on_close(self) -> None:

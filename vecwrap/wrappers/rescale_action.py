@@ -57,5 +57,4 @@ class RescaleAction(VecEnvWrapper):
         self._set_action_space(outer)
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
-        """Map the actions to the environment's bounds."""
         return self._line(actions)

@@ -64,7 +64,6 @@ class TerminalObs(VecEnvWrapper):
         self.key: str = key
 
     def on_step(self, step: StepResult) -> None:
-        """Add the column where an episode ended."""
         ended = step.ended
         if ended.any():
             step.add_info(self.key, _only(ended, step.terminal_observations), ended)

@@ -48,7 +48,6 @@ class Link(AnyWorker):
             self.pidfd = os.pidfd_open(self.pid)
 
     def owes(self) -> list[str]:
-        """The kinds of answers that it owes, in order."""
         return [one.kind for one in self.expected]
 
     def send(self, message: bytes, owed: Sequence[Expected] = ()) -> None:
@@ -103,7 +102,6 @@ class Link(AnyWorker):
         return how, "\n  ".join(["\nIts last lines on stderr:", *lines]) if lines else ""
 
     def close(self) -> None:
-        """Close all descriptors."""
         self._up = False
         self.channel.close()
         self.words.close()

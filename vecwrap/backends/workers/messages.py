@@ -58,8 +58,6 @@ _LARGEST_CHUNK = 1 << 20
 
 @dataclass
 class WorkerInit:
-    """The first message to a worker."""
-
     env_ids: tuple[int, ...]  # of its sub-environments, consecutive
     num_envs: int  # of all
     factories: Sequence[Factory]  # its own
@@ -110,7 +108,6 @@ def encode_for_worker(message: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """Undo ``encode``; only used on messages from an inherited connection."""
     return pickle.loads(data)
 
 

@@ -57,7 +57,6 @@ class WorkerOptions(Options):
 
     @property
     def limits(self) -> Mapping[str, float | None]:
-        """The limits in time, by name."""
         return {name: getattr(self, name) for name in self.LIMITS}
 
 

@@ -130,7 +130,6 @@ class Bell:
 
     @classmethod
     def create(cls) -> Bell:
-        """Create a bell."""
         if hasattr(os, "eventfd"):
             descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             return cls(descriptor, descriptor)
@@ -279,7 +278,6 @@ class Lane:
         self.there.ring(answers)
 
     def hear(self) -> None:
-        """Register that the bell was rung."""
         self._heard += self.back.hush()
 
     def has_answers(self) -> bool:
@@ -298,7 +296,6 @@ class Lane:
 
     @property
     def owes(self) -> bool:
-        """Whether answers are outstanding."""
         return bool(self._asked_for)
 
     def take(self) -> tuple[list[int], int]:

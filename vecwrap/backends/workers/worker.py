@@ -73,16 +73,13 @@ class _Parent:
         self.connection = connection
 
     def hear(self) -> tuple[Any, ...]:
-        """Wait for a message."""
         message: tuple[Any, ...] = decode(self._unless_gone(self.connection.recv_bytes))
         return message
 
     def tell(self, data: bytes) -> None:
-        """Send a message."""
         self._unless_gone(self.connection.send_bytes, data)
 
     def take_descriptor(self) -> int:
-        """Wait for an open file descriptor."""
         return self._unless_gone(receive_descriptor, self.connection)
 
     def _unless_gone(self, function: Callable[..., _T], *arguments: Any) -> _T:
@@ -170,7 +167,6 @@ class Worker:
         adopt(later)  # making the sub-environments has imported what they may warn of
 
     def answer_all(self) -> None:
-        """Do what is asked for, until the end."""
         while self._lane is None:
             if not self._answer(self._parent.hear()):
                 return

@@ -41,7 +41,6 @@ class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
         return begun
 
     def step(self, action: Any) -> Stepped:
-        """Step, and end the episode if a life was lost."""
         observation, reward, terminated, truncated, info = self._act(action)
         lost = self._life_lost()
         self.game_goes_on = lost and not (terminated or truncated)

@@ -54,7 +54,6 @@ class ThroughStep:
         self._count = 0
 
     def reset(self, seed: int | None, options: Info | None) -> Begun:
-        """As `ThroughStep.reset`."""
         observation, info = self._env.reset(seed=seed, options=options)
         if self._grey_screens and not np.array_equal(observation, self._ale.getScreenRGB()):
             raise PlanError(
@@ -66,10 +65,7 @@ class ThroughStep:
         return None, info
 
     def play(self, action: Any, ticks: int = 1, *, one_life: bool = False) -> Played:
-        """Hold one action for some ticks, or until the game ends, or a life with ``one_life``.
-
-        Return what a step does, without an image.
-        """
+        """Hold one action for some ticks, or until the game ends, or a life with ``one_life``."""
         total, lives = 0.0, self._ale.lives() if one_life else 0
         for tick in range(ticks):
             observation, reward, terminated, truncated, info = self._env.step(action)
@@ -121,7 +117,6 @@ class Direct:
         )
 
     def reset(self, seed: int | None, options: Info | None) -> Begun:
-        """As `ThroughStep.reset`."""
         with _as_it_was_loaded(self._game) if self._fresh else contextlib.nullcontext():
             info = self._env.reset(seed=seed, options=options)[1]
         self._fresh = False
@@ -135,7 +130,6 @@ class Direct:
         return None, info
 
     def play(self, action: Any, ticks: int = 1, *, one_life: bool = False) -> Played:
-        """As `ThroughStep.play`."""
         ale, held = self._ale, self._game._action_set[action]  # noqa: SLF001
         total, lost, lives = 0, False, self._ale.lives() if one_life else 0
         for tick in range(self._ticks_left(ticks)):
@@ -157,7 +151,6 @@ class Direct:
         return None, float(total), terminated or lost, truncated, self._game._get_info()  # noqa: SLF001
 
     def image(self) -> Image:
-        """Pool the last two frames, or the only one, of the latest `play` or `reset`: (size, size) uint8, fresh."""
         if self._count == 1:
             self._screens[1] = self._screens[0]
         return self._image(self._screens)
@@ -204,7 +197,6 @@ def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
 
 
 def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> ThroughStep | Direct:
-    """Access the emulator directly if that is possible and allowed."""
     reason = obstacle(env) if settings.direct is not False else "direct=False"
     if settings.direct and reason:
         raise PlanError(f"atari: direct=True is not possible: {reason}. Leave direct out: the stream is the same")
@@ -252,7 +244,6 @@ class PooledImage:
 
 
 def resized(cv2: Any, image: Image, height: int, width: int) -> Image:
-    """Resize a grey image by area, as all peers do."""
     small: Image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
     return small
 

@@ -26,21 +26,15 @@ class File(Protocol):
 
     frames: int
 
-    def append(self, frame: Image) -> None:
-        """Write a frame."""
-
-    def close(self) -> None:
-        """Finish the file."""
+    def append(self, frame: Image) -> None: ...
+    def close(self) -> None: ...
 
 
 class Folder(Protocol):
     """What writes the videos of a recorder, as ``VideoFolder``."""
 
-    def start(self, label: str, first: Image) -> File:
-        """Start a video with its first picture."""
-
-    def describe(self, file: Any, facts: Mapping[str, Any]) -> None:
-        """Write what is known into the file next to a video."""
+    def start(self, label: str, first: Image) -> File: ...
+    def describe(self, file: Any, facts: Mapping[str, Any]) -> None: ...
 
 
 @dataclass
@@ -54,13 +48,11 @@ class VideoFolder:
     paths: list[Path] = field(default_factory=list)
 
     def start(self, label: str, first: Image) -> VideoFile:
-        """Start a video with its first picture."""
         file = take_unused(self.folder / f"{self.name}-{label}.mp4", lambda path: self._begin(path, first))
         self.paths.append(file.path)
         return file
 
     def describe(self, file: VideoFile, facts: Mapping[str, Any]) -> None:
-        """Write the ``.json`` next to a video."""
         content = {**self.header, **facts, "fps": self.fps, "size": list(file.size), "frames": file.frames}
         text = json.dumps(content, indent=2) + "\n"
         write_whole(file.path.with_suffix(".json"), lambda target: target.write(text.encode()))
@@ -73,10 +65,7 @@ class VideoFolder:
 
 @dataclass
 class Recorder:
-    """Records one video at a time; the first of its sub-environments decides when it starts and ends.
-
-    ``step`` is how many agent steps that one has taken, ``episode`` the number of its episode, -1 before the first.
-    """
+    """Records one video at a time; the first of its sub-environments, whose ``step`` and ``episode`` count, leads."""
 
     folder: Folder
     env_ids: tuple[int, ...]
@@ -93,11 +82,7 @@ class Recorder:
     _recording: _Recording | None = None
 
     def take(self, step: StepResult, rows: Mapping[int, int], number: int, episode: int) -> None:
-        """Process a result: first the rows of running episodes, then those that open new ones.
-
-        ``rows`` is the row of each sub-environment in the result, ``number`` and ``episode`` what ``step`` and
-        ``episode`` are before it opens new ones.
-        """
+        """Process a result: first the rows of running episodes, then those that open new ones."""
         self.step, self.episode = number, episode
         lead = rows.get(self.env_ids[0])
         if lead is not None and (not step.first[lead] or step.dones[lead]):
@@ -121,18 +106,15 @@ class Recorder:
         return (self.env_ids, ()) if self.env_ids[0] in about_to_reset else ((), (self.env_ids[0],))
 
     def go_on(self, step: int, episode: int) -> None:
-        """Continue counting from here."""
         self.step, self.episode = step, episode
         self._looked_at = step if self.by == "steps" and episode >= 0 else -1
 
     def finish(self, reason: str) -> None:
-        """End the recording, if there is one."""
         recording, self._recording = self._recording, None
         if recording is not None:
             recording.end(reason, self.step, self.episode)
 
     def stop(self) -> None:
-        """Record nothing from now on."""
         self.trigger, self._said = lambda number: False, None
         with contextlib.suppress(Exception):
             self.finish("failed")
@@ -195,7 +177,6 @@ class _Recording:
 
     @property
     def frames(self) -> int:
-        """How many pictures it has."""
         return 0 if self._file is None else self._file.frames
 
     def add(self, frames: Mapping[int, Image]) -> list[Image]:
@@ -215,7 +196,6 @@ class _Recording:
         return complete
 
     def write(self, picture: Image, step: int, episode: int) -> None:
-        """Append a picture."""
         if self._file is None:
             self._file = self._folder.start(self._label, picture)
             self._describe(None, step, episode)
@@ -260,7 +240,6 @@ def _opens(step: StepResult, k: int) -> bool:
 
 
 def _frames(frames: Sequence[Any] | None, rows: list[tuple[int, int]]) -> dict[int, Image]:
-    """The frames of these rows that have one."""
     found: dict[int, Image] = {}
     for i, k in rows:
         frame = None if frames is None else frames[k]

@@ -49,12 +49,10 @@ class GrowingFile:
         self._size += len(data)
 
     def read(self) -> bytes:
-        """Return its contents."""
         self._raw.seek(0)
         return self._raw.read()
 
     def cut(self, size: int) -> None:
-        """Truncate it to this many bytes."""
         self._raw.truncate(size)
         self._raw.seek(size)
         self._size = size
@@ -76,7 +74,6 @@ class GrowingFile:
         return taken and not here
 
     def close(self) -> None:
-        """Close the file."""
         if self in self._locked:
             self._locked.discard(self)
             with contextlib.suppress(OSError):
@@ -93,7 +90,6 @@ def as_bytes(text: str) -> bytes:
 
 
 def csv_line(cells: Sequence[Any], end: str = "\n") -> str:
-    """Format a row of a CSV file."""
     text = io.StringIO()
     csv.writer(text, lineterminator=end).writerow(cells)
     return text.getvalue()

@@ -82,7 +82,6 @@ def read_log(log: Any) -> tuple[Any, ...]:
 
 
 def only_files(log: Any) -> list[str]:
-    """Return the entries that write into the monitor's folder."""
     return [name for name in NAMES[:2] if name in read_log(log)]
 
 
@@ -96,8 +95,6 @@ def _is_run(entry: Any) -> bool:
 
 @dataclass(frozen=True)
 class Setting:
-    """What sinks need to know of their monitor."""
-
     key: str  # how the names of curves begin
     agents: Sequence[str]  # of each row; empty names where there are none
     folder: Path | None
@@ -107,7 +104,6 @@ class Setting:
 
 
 def open_sink(entry: Any, setting: Setting) -> Sink:
-    """Open what an entry of ``log`` stands for."""
     target: _Target
     if isinstance(entry, str):
         name = entry
@@ -121,7 +117,6 @@ def open_sink(entry: Any, setting: Setting) -> Sink:
 
 
 def calls(function: Callable[[Episode], object]) -> Sink:
-    """Open a sink that calls a function with each game."""
     return Sink(f"the callable {getattr(function, '__qualname__', type(function).__qualname__)}", _Calls(function))
 
 
@@ -133,11 +128,8 @@ class _Log(Protocol):
 
     interval: float
 
-    def write(self, ended: Sequence[Ended]) -> None:
-        """Log games that ended, in order."""
-
-    def close(self) -> None:
-        """Finish what was opened."""
+    def write(self, ended: Sequence[Ended]) -> None: ...
+    def close(self) -> None: ...
 
 
 class Sink:
@@ -165,7 +157,6 @@ class Sink:
         self._warn()
 
     def close(self) -> None:
-        """Wait until what was put is logged, but not long."""
         self._queue.put(None)
         self._closing.set()
         if threading.current_thread() is not self._thread:  # a callable may close the environment
@@ -208,8 +199,6 @@ class Sink:
 
 
 class _Calls:
-    """Calls a function with each game."""
-
     interval = 0.02
 
     def __init__(self, function: Callable[[Episode], object]) -> None:
@@ -233,18 +222,12 @@ class _Calls:
 
 
 class _Target(Protocol):
-    def add(self, steps: int, values: Mapping[str, float]) -> None:
-        """Add a point to each of several curves."""
-
-    def close(self) -> None:
-        """Finish what was opened."""
+    def add(self, steps: int, values: Mapping[str, float]) -> None: ...
+    def close(self) -> None: ...
 
 
 class Curves:
-    """Points of curves over agent steps: means of the games that ended, and quantiles over the sub-environments' last.
-
-    In games of several agents, each agent has its own curves.
-    """
+    """Points over agent steps, by agent: means of games that ended, quantiles over the sub-environments' last."""
 
     def __init__(self, target: _Target, key: str, agents: Sequence[str]) -> None:
         self.interval = INTERVAL
@@ -254,11 +237,9 @@ class Curves:
         self._last = {"return": np.full(len(agents), np.nan), "length": np.full(len(agents), np.nan)}
 
     def write(self, ended: Sequence[Ended]) -> None:
-        """Add a point of these games to each curve."""
         self._target.add(ended[-1].episodes[-1].steps, self.values(ended))
 
     def values(self, ended: Sequence[Ended]) -> dict[str, float]:
-        """The points' values by the names of the curves."""
         episodes = [episode for one in ended for episode in one.episodes]
         infos = [info for one in ended for info in one.infos]
         found: dict[str, float] = {}
@@ -281,7 +262,6 @@ class Curves:
         return found
 
     def close(self) -> None:
-        """Finish what was opened."""
         self._target.close()
 
 

@@ -21,12 +21,7 @@ KEYWORDS = frozenset({"action_masks", "rng", "rngs"})
 
 
 class IllegalMoveError(ArgumentError):
-    """Some of a policy's moves cannot be played.
-
-    Args:
-        message: what the first of them is.
-        rows: positions of all of them among the rows that the policy was asked for.
-    """
+    """Some of a policy's moves, at the positions ``rows``, cannot be played."""
 
     def __init__(self, message: str, rows: IntArray) -> None:
         super().__init__(message)
@@ -34,14 +29,7 @@ class IllegalMoveError(ArgumentError):
 
 
 class Moves:
-    """Asks the policies of a pool for moves.
-
-    Args:
-        pool: whose members play.
-        action_space: of one row.
-        deterministic: passed to models with ``predict``.
-        where: what errors call the wrapper.
-    """
+    """Asks the policies of a pool for moves."""
 
     def __init__(self, pool: OpponentPool, action_space: spaces.Space[Any], *, deterministic: bool, where: str) -> None:
         self.pool = pool
@@ -64,19 +52,7 @@ class Moves:
         masks: BoolArray | None,
         rngs: Sequence[np.random.Generator],
     ) -> Batch:
-        """Return a member's moves in the form of the space.
-
-        Args:
-            name: the member.
-            rows: (m,) int64. Which rows it plays, ascending.
-            observations: m rows.
-            masks: (m, k) bool, or None.
-            rngs: the generator of each row's game.
-
-        Raises:
-            IllegalMoveError: some moves are not legal; the others may be played.
-            ArgumentError: the policy raised, or returned something else than m moves.
-        """
+        """Return a member's moves in m rows; IllegalMoveError if some are not legal, the others may be played."""
         call = self._call(name)
         keywords: dict[str, Any] = {"action_masks": masks, "rngs": rngs}
         if "rng" in call.given:
@@ -147,13 +123,11 @@ class Moves:
             self._states[i] = tree_map(lambda array, k=k: array.take(k, axis=_axis(array.ndim)).copy(), state)
 
     def state(self) -> dict[str, Any]:
-        """Return what policies remember, and who is in the pool."""
         rows = sorted(self._states)
         remembered = [tree_map(np.copy, self._states[i]) for i in rows]
         return {"rows": rows, "remembered": remembered, "pool": self.pool.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Load what ``state`` returned."""
         rows = [fitting(i, 0, "rows") for i in fitting(state["rows"], [], "rows")]
         remembered = fitting(state["remembered"], [], "remembered")
         self.pool.load_state_dict(fitting(state["pool"], {}, "pool"))

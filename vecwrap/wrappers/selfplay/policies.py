@@ -30,7 +30,6 @@ class Policies:
 
     @property
     def can_make(self) -> bool:
-        """Whether it knows how to make a policy from arrays."""
         return self._make is not None or self.path is not None
 
     def use(self, path: str | None) -> None:
@@ -55,7 +54,6 @@ class Policies:
         return self._checked("scripted", name)
 
     def scripted(self, name: str) -> Policy:
-        """Return a scripted member's policy."""
         if name != RANDOM:
             return import_target(name, f"{self._where}: scripted")
         if self.action_space is None:
@@ -63,7 +61,6 @@ class Policies:
         return RandomPolicy(self.action_space)
 
     def make(self, name: str, arrays: Arrays, form: Form) -> Policy:
-        """Make a policy from a snapshot's arrays."""
         if self._make is None:
             if self.path is None:
                 raise ArgumentError(

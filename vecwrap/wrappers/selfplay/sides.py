@@ -19,15 +19,7 @@ Space = spaces.Space[Any]
 
 
 class Side:
-    """Agents that are moved together, in rows which may have been padded for agents of the other side.
-
-    Args:
-        rows: the observation space and the action space of the rows.
-        own: those of each agent of this side; empty if the rows' are everyone's.
-
-    Attributes:
-        does_less: whether agents of the other side have actions that these do not have.
-    """
+    """Agents that are moved together, in rows which may have been padded for agents of the other side."""
 
     def __init__(self, rows: tuple[Space, Space], own: Sequence[tuple[Space, Space]] = ()) -> None:
         self._of_rows = rows
@@ -44,7 +36,6 @@ class Side:
         return _cut(batch, self.observation_space, self._of_rows[0]) if self._sees_less else batch
 
     def done(self, actions: Batch) -> Batch:
-        """Return actions in the form of the rows."""
         space, wanted = self.action_space, self._of_rows[1]
         if not self.does_less or not isinstance(wanted, spaces.Box):
             return actions

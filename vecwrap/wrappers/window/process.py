@@ -17,7 +17,6 @@ POLL_SECONDS = 0.01
 
 
 def serve(connection: socket.socket, title: str) -> None:
-    """Show the pictures that arrive."""
     import cv2  # takes seconds on a slow disk; errors from here on are reported
     import numpy as np
 
@@ -64,7 +63,6 @@ def _read(connection: socket.socket, count: int) -> bytearray | None:
 
 
 def main() -> None:
-    """Run with the descriptor and the title from the command line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run; this process ends with the connection
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         try:
