@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -56,8 +55,7 @@ class Monitor(VecEnvWrapper):
     ``info_keys``. Each row is written when its game ends, so a killed run loses at most the row being written.
 
     Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything;
-    an environment that was not closed continues there. If another process is still writing to them, there is a warning.
-    A folder that cannot be written is an error at the first reset or load; a later write failure ends the recording
+    an environment that was not closed continues there. A folder that cannot be written is an error at the first reset or load; a later write failure ends the recording
     with a warning, never the training.
 
     ``log`` says where games are logged (docs/logging.md). TensorBoard and W&B get curves over the agent steps of all
@@ -364,7 +362,8 @@ class Monitor(VecEnvWrapper):
         }
         setting = Setting(self.stats_key, self._agents, self.dir, self.resume, steps, header)
         try:
-            shared = self._open_files(header) if self.paths else []
+            if self.paths:
+                self._open_files(header)
             for entry in others:
                 self._sinks.append(open_sink(entry, setting))
             at_exit(self)  # before what was imported or begun meanwhile, such as a run of W&B, is closed
@@ -372,20 +371,13 @@ class Monitor(VecEnvWrapper):
         finally:
             if not self._opened:
                 self.on_close()
-        if shared:
-            warnings.warn(
-                f"monitor: dir: another process has {seen_from_here(shared[0])} open, and goes on writing to it"
-                f"{'' if self.resume else ' under its new name'}; give each process a dir of its own",
-                RuntimeWarning,
-                stacklevel=2,
-            )
 
-    def _open_files(self, header: dict[str, Any]) -> list[Path]:
-        """Open the files of rows; return those that another process has open."""
+    def _open_files(self, header: dict[str, Any]) -> None:
         assert self.dir is not None
         try:
             self.dir.mkdir(parents=True, exist_ok=True)
-            shared = [] if self.resume else _move_aside(self.dir)
+            if not self.resume:
+                _move_aside(self.dir)
             for path in self.paths:
                 self._files.append(_MonitorFile(path, header, self._columns + self.info_keys))
         except OSError as error:
@@ -393,7 +385,6 @@ class Monitor(VecEnvWrapper):
                 f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(self.dir)}": '
                 f"{error}; give another, or leave dir out"
             ) from error
-        return shared + [file.path for file in self._files if file.shared]
 
     def _frame_skip(self) -> int | None:
         """How many frames an agent step lasts, 1 if nobody declares it; None if unknown, as of engines."""
@@ -448,7 +439,6 @@ class _MonitorFile:
         self.t_start: float = header["t_start"]
         self._end = "\n"
         self._file = GrowingFile(path)
-        self.shared = self._file.lock()
         try:
             if not self._goes_on(columns):
                 self._file.append(f"#{json.dumps(header)}\n{csv_line(columns)}")
@@ -490,13 +480,9 @@ class _MonitorFile:
         return True
 
 
-def _move_aside(folder: Path) -> list[Path]:
-    """Rename the files of an earlier run, overwriting nothing; return those that another process has open."""
-    shared = []
+def _move_aside(folder: Path) -> None:
+    """Rename the files of an earlier run, overwriting nothing."""
     for path in sorted(folder.iterdir()):
         if re.fullmatch(r"(\d+\.)?monitor\.csv", path.name):
-            with contextlib.suppress(OSError), contextlib.closing(GrowingFile(path)) as file:
-                shared += [path] * file.lock()
             aside = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
             path.rename(next(target for target in aside if not target.exists()))
-    return shared

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
-import fcntl
 import io
 import itertools
 import os
 import tempfile
-import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from vecwrap.env.saving import put_new, written
 from vecwrap.errors import PlanError
@@ -27,8 +25,6 @@ class GrowingFile:
 
     Killing this process loses no appended piece, and a full disk leaves none half written.
     """
-
-    _locked: ClassVar[weakref.WeakSet[GrowingFile]] = weakref.WeakSet()  # by this process
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
         self.path = path
@@ -57,31 +53,8 @@ class GrowingFile:
         self._raw.seek(size)
         self._size = size
 
-    def lock(self) -> bool:
-        """Lock it for writing, beside other writers; whether another process has done so, and lives.
-
-        Nothing ever waits for this lock, and it ends with its process, however that ends.
-        """
-        here = any(os.path.sameopenfile(self._raw.fileno(), file._raw.fileno()) for file in self._locked)  # noqa: SLF001
-        taken = False
-        try:
-            fcntl.flock(self._raw, fcntl.LOCK_EX | fcntl.LOCK_NB)  # only if nobody has locked it
-        except OSError as error:
-            taken = isinstance(error, BlockingIOError)  # else the file system has no locks
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._raw, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        self._locked.add(self)
-        return taken and not here
-
     def close(self) -> None:
-        if self in self._locked:
-            self._locked.discard(self)
-            with contextlib.suppress(OSError):
-                fcntl.flock(self._raw, fcntl.LOCK_UN)  # for forked copies too, which hold the same lock
         self._raw.close()
-
-
-os.register_at_fork(after_in_child=GrowingFile._locked.clear)  # noqa: SLF001
 
 
 def as_bytes(text: str) -> bytes:
