@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import math
 import operator
 import time
 from collections import deque
-from collections.abc import Iterator
 from copy import deepcopy
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -241,29 +239,25 @@ def find_held_action(game: Any) -> int:
             f"repeat_action_probability={_probability(game):g} is too near to 1 for the action to be found that the "
             "emulator holds"
         )
-    with _same_picture(game):
-        state = ale.cloneState(include_rng=True)
-        try:
-            expected = [_tick(ale) for _ in range(_ticks_until_taken(game))]
-            for action in dict.fromkeys([*ale.getMinimalActionSet(), *ale.getLegalActionSet()]):
-                _hold(game, action)
-                ale.restoreState(state)
-                if all(_tick(ale) == tick for tick in expected):
-                    _hold(game, action)
-                    return int(action.value)
-        finally:
+    state = ale.cloneState(include_rng=True)
+    try:
+        expected = [_tick(ale) for _ in range(_ticks_until_taken(game))]
+        for action in dict.fromkeys([*ale.getMinimalActionSet(), *ale.getLegalActionSet()]):
+            _hold(game, action)
             ale.restoreState(state)
+            if all(_tick(ale) == tick for tick in expected):
+                _hold(game, action)
+                return int(action.value)
+    finally:
+        ale.restoreState(state)
     raise LookupError("the emulator does with no action what it does with the one that it holds")
 
 
 def restore(game: Any, state: Any, held_action: int | None) -> None:
-    """Restore the state of an emulator, and the action that it held, if known; ``render`` shows the same."""
-    if held_action is None or not is_sticky(game):
-        game.ale.restoreState(state)
-        return
-    with _same_picture(game):
+    """Restore the state of an emulator, and the action that it held, if known; the screen is that of the next tick."""
+    if held_action is not None and is_sticky(game):
         _hold(game, held_action)
-        game.ale.restoreState(state)
+    game.ale.restoreState(state)
 
 
 def _probability(game: Any) -> float:
@@ -285,26 +279,3 @@ def _tick(ale: Any) -> tuple[int, bytes, Any]:
     """Play one tick; return everything observable: the reward, the screen, the state."""
     reward = ale.act(NOOP)
     return reward, ale.getScreen().tobytes(), ale.cloneState(include_rng=True).__getstate__()
-
-
-@contextlib.contextmanager
-def _same_picture(game: Any) -> Iterator[None]:
-    """Make ``render`` show the same until the emulator goes on: restoring a state does not change the screen."""
-    if game.render_mode != "rgb_array":
-        yield
-        return
-    picture = game.render()
-    yield
-    left = _place(game.ale)
-
-    def render() -> Any:
-        if _place(game.ale) == left:
-            return picture.copy()
-        vars(game).pop("render", None)
-        return game.render()
-
-    game.render = render
-
-
-def _place(ale: Any) -> tuple[int, int, bytes]:
-    return ale.getFrameNumber(), ale.getEpisodeFrameNumber(), ale.getScreen().tobytes()
