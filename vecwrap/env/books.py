@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import compress, groupby
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
@@ -26,31 +26,10 @@ from vecwrap.rows.compare import is_same
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.sub_env import Takeover
 
 LOOK = 0.2  # seconds between checks while waiting: the workers' stderr, and whether the environment was closed
 _NONE: frozenset[int] = frozenset()
 _books: weakref.WeakSet[Books] = weakref.WeakSet()
-
-
-class _Runs(Protocol):
-    """What books ask of a runner; ``vecwrap.env.runner`` says what each is for."""
-
-    has_line: bool
-    of_its_process: ClassVar[str]
-
-    def send(self, env_ids: IntArray) -> None: ...
-    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None: ...
-    def poll(self, deadline: float | None) -> None: ...
-    def frames(self, wanted: Sequence[Frames]) -> None: ...
-    def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None: ...
-    def not_sent(self, env_ids: IntArray, error: BaseException) -> None: ...
-    def recreate(self, takeovers: dict[int, Takeover]) -> None: ...
-    def take_back(self, env_ids: Iterable[int]) -> None: ...
-    def notice_losses(self, env_ids: IntArray) -> None: ...
-    def lose_torn(self) -> None: ...
-    def step_whole(self, actions: Batch) -> bool: ...
-    def has_work(self) -> bool: ...
 
 
 class Onlooker(Protocol):
@@ -72,7 +51,7 @@ class Books:
         self,
         num_rows: int,
         autoreset: Autoreset,
-        runner: _Runs,
+        runner: Any,  # a vecwrap.env.runner.Runner, which has books itself
         *,
         copy: bool,
         batch_size: int | None,

@@ -18,19 +18,9 @@ class Calls:
 
     def __init__(self, books: Books, runner: Runner) -> None:
         self._books = books
-        self._runner = runner
+        self.runner = runner
         self._done: Collection[int] = ()  # who has answered the last call
         self._misspelt: set[str] = set()  # new attributes that were warned of
-
-    def ask(self, method: str, ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        self._runner.ask(method, ids, arguments)
-
-    def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
-        return self._runner.answers(deadline)
-
-    def answers_are_kept(self) -> bool:
-        """Whether an interrupted wait for answers can be resumed."""
-        return self._runner.answers_are_kept()
 
     @staticmethod
     def raise_first(failures: Sequence[Failure]) -> None:
@@ -49,12 +39,12 @@ class Calls:
         books.wait_until_made(ids)
         with books.interrupts:
             books.interrupts.hold()
-            self._runner.ask(method, ids, arguments)
+            self.runner.ask(method, ids, arguments)
             books.interrupts.let_through()
             try:
-                values, failures = self._runner.answers(None)
+                values, failures = self.runner.answers(None)
             except Exception:
-                self._done = self._runner.answered()
+                self._done = self.runner.answered()
                 raise
         self._done = values
         self.raise_first(failures)

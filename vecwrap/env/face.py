@@ -368,7 +368,7 @@ class Face:
         books.wait_until_made(ids)
         with books.interrupts:
             books.interrupts.hold()
-            calls.ask("call", ids, [(name, args, kwargs)] * len(ids))
+            calls.runner.ask("call", ids, [(name, args, kwargs)] * len(ids))
             self.pending.asked, self.pending.call, books.in_line = ids, "call", False
 
     def wait_for_call(self, calls: Calls, timeout: float | None) -> tuple[Any, ...]:
@@ -378,10 +378,10 @@ class Face:
             raise NoAsyncCallError("Calling `call_wait` without any prior call to `call_async`.", "call")
         try:
             with self.books.interrupts:
-                values, failures = calls.answers(None if timeout is None else time.monotonic() + timeout)
+                values, failures = calls.runner.answers(None if timeout is None else time.monotonic() + timeout)
         except BaseException as error:
             goes_on = isinstance(error, TimeoutError) or (
-                (is_interrupt(error) or not isinstance(error, Exception)) and calls.answers_are_kept()
+                (is_interrupt(error) or not isinstance(error, Exception)) and calls.runner.answers_are_kept()
             )
             if not goes_on:
                 pending.call = None

@@ -12,17 +12,15 @@ import stat
 import warnings
 import zipfile
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
 from vecwrap.env.action_masks import load_told_masks, told_masks
-from vecwrap.env.core import Core
-from vecwrap.env.face import Face
 from vecwrap.env.state_form import refuse_state
 from vecwrap.errors import CheckpointError, PlanError, SubEnvError, VecwrapError, paths_looked_at, text_of
 from vecwrap.rows.batch import object_array
@@ -95,33 +93,6 @@ def put_new(growing: Path, path: Path) -> Path:
     return path
 
 
-class Wrapper(Protocol):
-    """What is saved of a wrapper."""
-
-    training: bool
-    single_observation_space: gymnasium.Space[Any]
-
-    def wrapper_state(self) -> dict[str, Any]: ...
-    def load_wrapper_state(self, state: dict[str, Any]) -> None: ...
-    def refuse_wrapper_state(self, state: dict[str, Any]) -> None: ...
-    def wrapper_statistics(self) -> dict[str, RunningStatistics]: ...
-    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None: ...
-
-
-class Chain(Protocol):
-    """What is saved of an environment, a ``VecEnv``."""
-
-    num_envs: int
-    single_observation_space: gymnasium.Space[Any]
-    pipeline: Any
-    core: Core
-    face: Face
-    saved_to: Mapping[str, bool]
-
-    @property
-    def chain(self) -> Sequence[Any]: ...
-
-
 FORMAT = 2
 LIMIT = "VECWRAP_MAX_STATE_BYTES"
 """The environment variable with the most bytes that a saved state may take in memory if its file is smaller."""
@@ -130,7 +101,7 @@ _MOST_DEPTH = 100
 _STRUCTURE = "structure"
 
 
-def state_dict(env: Chain) -> dict[str, Any]:
+def state_dict(env: Any) -> dict[str, Any]:
     core, face = env.core, env.face
     face.refuse_pending("state_dict")
     sub_envs, reason = core.sub_env_states()
@@ -146,7 +117,7 @@ def state_dict(env: Chain) -> dict[str, Any]:
     }
 
 
-def save(env: Chain, path: str | os.PathLike[str]) -> bool:
+def save(env: Any, path: str | os.PathLike[str]) -> bool:
     """Write the state of an environment, as ``VecEnv.save`` says."""
     folder = str(Path(path).absolute().parent)
     try:
@@ -168,7 +139,7 @@ def save(env: Chain, path: str | os.PathLike[str]) -> bool:
     return True
 
 
-def statistics_dict(env: Chain) -> dict[str, Any]:
+def statistics_dict(env: Any) -> dict[str, Any]:
     """Return only the running statistics, for ``share_statistics``; the backend may have failed or been closed."""
     return {
         "format": FORMAT,
@@ -181,7 +152,7 @@ def statistics_dict(env: Chain) -> dict[str, Any]:
     }
 
 
-def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
+def load_state_dict(env: Any, state: dict[str, Any]) -> None:
     """Restore a state of the same chain from ``state_dict``."""
     core, face = env.core, env.face
     face.refuse_pending("load_state_dict")
@@ -229,7 +200,7 @@ def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _wrappers_as_before(
-    wrappers: Sequence[Wrapper],
+    wrappers: Sequence[Any],
 ) -> Iterator[Callable[[Sequence[dict[str, Any]], Sequence[bool]], None]]:
     """Give what loads all wrappers; if one refuses, or what follows fails, restore those that were loaded."""
     before = [
@@ -275,7 +246,7 @@ def _taken_in_by(name: str) -> Iterator[None]:
         ) from error
 
 
-def share_statistics(env: Chain, source: Chain | str | os.PathLike[str]) -> None:
+def share_statistics(env: Any, source: Any) -> None:
     """Use the statistics of another chain, or start from saved ones; wrappers are matched by class, outer first."""
     if isinstance(source, (str, os.PathLike)):
         where, offered = os.fspath(source), _saved_statistics(source)
@@ -328,11 +299,11 @@ def _saved_statistics(path: str | os.PathLike[str]) -> list[tuple[str, dict[str,
     return saved
 
 
-def _wrappers(env: Chain) -> tuple[Wrapper, ...]:
-    return env.chain[:-1]  # type: ignore[return-value]  # all but the backend
+def _wrappers(env: Any) -> Sequence[Any]:
+    return env.chain[:-1]  # type: ignore[no-any-return]
 
 
-def _chain_of(env: Chain) -> dict[str, Any]:
+def _chain_of(env: Any) -> dict[str, Any]:
     """The properties that a saved chain and the one it is loaded into must share."""
     core, pipeline = env.core, env.pipeline
     return {

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,22 +19,6 @@ from vecwrap.wrappers.recording.run_files import take_unused
 from vecwrap.wrappers.recording.video_file import VideoFile
 
 Image = NDArray[np.uint8]
-
-
-class File(Protocol):
-    """A video that is being written, as ``VideoFile``."""
-
-    frames: int
-
-    def append(self, frame: Image) -> None: ...
-    def close(self) -> None: ...
-
-
-class Folder(Protocol):
-    """What writes the videos of a recorder, as ``VideoFolder``."""
-
-    def start(self, label: str, first: Image) -> File: ...
-    def describe(self, file: Any, facts: Mapping[str, Any]) -> None: ...
 
 
 @dataclass
@@ -67,7 +51,7 @@ class VideoFolder:
 class Recorder:
     """Records one video at a time; the first of its sub-environments, whose ``step`` and ``episode`` count, leads."""
 
-    folder: Folder
+    folder: Any  # a VideoFolder, or what writes videos in a thread of its own
     env_ids: tuple[int, ...]
     by: Literal["episodes", "steps"]
     trigger: Callable[[int], bool]
@@ -160,14 +144,14 @@ class _Recording:
     """A video that is being recorded, a frame per tile and picture; its file is opened for the first picture."""
 
     def __init__(
-        self, folder: Folder, label: str, env_ids: tuple[int, ...], size: tuple[int, int], step: int, episode: int
+        self, folder: Any, label: str, env_ids: tuple[int, ...], size: tuple[int, int], step: int, episode: int
     ) -> None:
         self._folder = folder
         self._label = label
         self._size = size
         self._tiles: dict[int, Image | None] = dict.fromkeys(env_ids)
         self._new: set[int] = set()  # tiles whose frame is in no picture yet
-        self._file: File | None = None
+        self._file: Any = None
         self._facts: dict[str, Any] = {
             "env_ids": list(env_ids),
             "steps": [step, step],

@@ -16,7 +16,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -104,7 +104,7 @@ class Setting:
 
 
 def open_sink(entry: Any, setting: Setting) -> Sink:
-    target: _Target
+    target: _EventFile | _Writer | _Run
     if isinstance(entry, str):
         name = entry
         target = _EventFile(setting) if entry == "tensorboard" else _run(setting)
@@ -123,19 +123,10 @@ def calls(function: Callable[[Episode], object]) -> Sink:
 # -- a thread for each ------------------------------------------------------------------------------------------------
 
 
-class _Log(Protocol):
-    """What a sink's thread does with games."""
-
-    interval: float
-
-    def write(self, ended: Sequence[Ended]) -> None: ...
-    def close(self) -> None: ...
-
-
 class Sink:
     """Logs games in a thread of its own: a step only puts them into a queue, and whatever goes wrong is one warning."""
 
-    def __init__(self, name: str, log: _Log) -> None:
+    def __init__(self, name: str, log: _Calls | Curves) -> None:
         self._name = name
         self._log = log
         self._queue: SimpleQueue[Ended | None] = SimpleQueue()  # of which nothing ever waits for a place
@@ -221,15 +212,10 @@ class _Calls:
 # -- curves -----------------------------------------------------------------------------------------------------------
 
 
-class _Target(Protocol):
-    def add(self, steps: int, values: Mapping[str, float]) -> None: ...
-    def close(self) -> None: ...
-
-
 class Curves:
     """Points over agent steps, by agent: means of games that ended, quantiles over the sub-environments' last."""
 
-    def __init__(self, target: _Target, key: str, agents: Sequence[str]) -> None:
+    def __init__(self, target: _EventFile | _Writer | _Run, key: str, agents: Sequence[str]) -> None:
         self.interval = INTERVAL
         self._target = target
         self._key = key
