@@ -61,7 +61,6 @@ def cut(text: str, most: int = 8_000) -> str:
 
 
 def printable(text: str) -> str:
-    """Write text for a message: on one line, without control characters."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
@@ -282,7 +281,6 @@ def _raised_at(error: BaseException) -> str:
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the name of an exception's class, even if its metaclass overrides ``__name__``."""
     name: str = type.__dict__["__name__"].__get__(type(error))
     return name
 

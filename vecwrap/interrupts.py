@@ -61,7 +61,6 @@ class Interrupts:
 
     @property
     def inside(self) -> bool:
-        """Whether a block is running: in this thread, another, or around a signal handler."""
         return self._depth > 0
 
     def hold(self) -> None:

@@ -33,7 +33,6 @@ class _Job:
     failures: list[Failure] = field(default_factory=list)
 
     def row(self, k: int) -> _Job:
-        """Return a job of one of its rows."""
         return _Job(self.env_ids[k : k + 1], None if self.resets is None else self.resets[k : k + 1], self.frames)
 
     def without(self, rows: set[int]) -> _Job:
@@ -112,7 +111,6 @@ class LocalRows:
         return bool(self._jobs)
 
     def tell_frames(self, wanted: Sequence[Frames]) -> None:
-        """Set which frames to include with the rows requested from now on."""
         self._frames = {i: wanted[i] for i in self._factories}
 
     def step(self, env_ids: Sequence[int]) -> None:
@@ -250,7 +248,6 @@ class LocalRows:
         self._frames_set = frames
 
     def make_anew(self, takeovers: dict[int, Takeover]) -> list[Failure]:
-        """Recreate lost sub-environments; return the failures."""
         failures = []
         for i, takeover in takeovers.items():
             if (old := self._sub_envs.get(i)) is None:  # closed meanwhile, by another thread
@@ -269,7 +266,6 @@ class LocalRows:
         return failures
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        """Request a method of ``SubEnv`` on each, with its arguments."""
         announce([self._sub_envs[i] for i in env_ids], method, arguments)
         self._calls = deque((method, i, args) for i, args in zip(env_ids, arguments, strict=True))
         self._values, self._failures = {}, []

@@ -67,7 +67,6 @@ class ActorLink(AnyWorker):
 
     @property
     def deadline(self) -> float:
-        """When the next answer is overdue; infinity if it has no limit."""
         first = next(iter(self.calls.values()), None)
         return math.inf if first is None or first.seconds is None else self.since + first.seconds
 

@@ -153,7 +153,6 @@ class Cluster:
 
 
 def _is_held() -> bool:
-    """Whether the current connection was made here and is still in use."""
     return any(cluster.is_there() for cluster in _clusters)
 
 
@@ -226,11 +225,9 @@ class RayOptions(WorkerOptions):
 
     @property
     def needs(self) -> dict[str, float]:
-        """The resources that each actor requests, by Ray's names."""
         return {"CPU": self.num_cpus, "GPU": self.num_gpus, **(self.resources or {})}
 
     def refuse_no_room(self, actors: int, nodes: Sequence[Node]) -> None:
-        """Raise BackendError for requests that exceed the whole cluster, even if nothing else ran in it."""
         for name, amount in self.needs.items():
             if not amount:
                 continue

@@ -186,7 +186,6 @@ def _answered(local: LocalRows, *asked: Any) -> tuple[dict[int, Any], list[Failu
 
 
 def _seconds(deadline: float | None) -> float | None:
-    """How long to wait until then; None for ever."""
     return None if deadline in (None, math.inf) else max(0.0, deadline - time.monotonic())
 
 
@@ -246,7 +245,6 @@ class _Share:
         return future
 
     def end(self, timeout: float, terminate: bool) -> Future[Any]:
-        """Have the thread close its sub-environments and end."""
         closed = self.call(partial(self.local.close, timeout, terminate))
         self._asked.put(None)
         return closed

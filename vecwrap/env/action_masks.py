@@ -83,7 +83,6 @@ class ActionMasks:
         return masks
 
     def refuse_illegal(self, actions: Batch, env_ids: IntArray) -> None:
-        """Raise ArgumentError for the first action, in the space's form, that is not legal now."""
         told = self._env.face.told_masks
         if self._env.face.numbering.out and not told and self._has_method is not False:
             return  # some rows are pending, and others cannot be asked meanwhile
@@ -146,7 +145,6 @@ class ActionMasks:
         )
 
     def _firsts(self) -> list[int]:
-        """The places of the first action of each dimension."""
         return [0, *np.cumsum(choices_of(self._env.single_action_space))[:-1].tolist()]
 
     def _size(self) -> int:

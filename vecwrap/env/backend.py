@@ -142,10 +142,8 @@ class Backend(VecEnv):
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:
-        """A tuple of the sub-environments' generators (copies, if they live in other processes)."""
         return self.get_attr("np_random")
 
     @property
     def np_random_seed(self) -> Any:
-        """A tuple of the sub-environments' seeds."""
         return self.get_attr("np_random_seed")

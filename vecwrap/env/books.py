@@ -145,7 +145,6 @@ class Books:
         return slice(None) if env_ids is self.all_ids else env_ids
 
     def sources(self, env_ids: IntArray) -> IntArray:
-        """Return the same: each row has a sub-environment of its own."""
         return env_ids
 
     pictured = sources
@@ -277,7 +276,6 @@ class Books:
         self.out = _NONE if env_ids is self.all_ids else self.out.difference(env_ids.tolist())
 
     def request_frames(self, wrapper: Any, env_ids: IntArray, opening: IntArray) -> None:
-        """Note whose frames a wrapper wants, in place of what it wanted before."""
         self.frame_requests[wrapper] = (frozenset(env_ids.tolist()), frozenset(opening.tolist()))
         self.frames_changed, self.in_line = True, False
 
@@ -453,7 +451,6 @@ class Books:
             raise ClosedEnvironmentError("the environment was closed meanwhile") from error
 
     def note_fork(self) -> None:
-        """Note that this is a copy in a forked process, which may lack what the rows need."""
         if self.runner.of_its_process:
             self.forked, self.in_line = True, False
 

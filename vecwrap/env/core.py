@@ -108,7 +108,6 @@ class Core:
 
     @property
     def is_engine(self) -> bool:
-        """Whether the sub-environments cannot be reached one by one."""
         return bool(self.runner.engine)
 
     @property
@@ -232,7 +231,6 @@ class Core:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float | None, terminate: bool, *, tell: bool = False) -> None:
-        """Close everything; ``tell``: warn of a pending call."""
         if not self.is_open:
             return
         books = self.books

@@ -148,7 +148,6 @@ class Face:
     # -- what may be called when ---------------------------------------------------------------------------------------
 
     def refuse_closed(self, name: str) -> None:
-        """Raise an error if the environment is closed, broken, or of another process."""
         books = self.books
         if books.closed:
             raise ClosedEnvironmentError(
@@ -160,7 +159,6 @@ class Face:
             raise books.broken
 
     def refuse_pending(self, name: str, allow: str | None = None) -> None:
-        """Raise AlreadyPendingCallError if a call is pending, except for ``allow``."""
         self.refuse_closed(name)
         for pending in self.pending.of_chain:
             if (call := pending.call) is None or (call == allow and pending is self.pending):
@@ -173,7 +171,6 @@ class Face:
             )
 
     def refuse_ended(self, env_ids: IntArray) -> None:
-        """Raise ResetNeededError if one of these rows must not be stepped before a reset."""
         endings = self.numbering.endings
         ended = env_ids[endings.ended[env_ids]]
         if not len(ended):
@@ -471,14 +468,12 @@ class Face:
 
 
 def _is_alike(one: Any, other: Any) -> bool:
-    """Whether two columns are arrays whose rows have the same form."""
     if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
         return False
     return bool(one.dtype == other.dtype and one.shape[1:] == other.shape[1:])
 
 
 def with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
-    """Return a result that says which rows these are."""
     return (*result[:4], {**make_room(result[4], "env_id"), "env_id": step.env_ids.copy()})
 
 

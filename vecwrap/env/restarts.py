@@ -268,11 +268,9 @@ class Recovery:
         self.go_on_in_schedule([0] * len(schedules))
 
     def go_on_in_schedule(self, episodes: Sequence[int]) -> None:
-        """Remember how many episodes the schedules have supplied."""
         self._scheduled[:], self._skipped[:] = episodes, 0
 
     def beginning_with_step(self, env_ids: IntArray) -> IntArray:
-        """Return the rows among these in which a step starts an episode."""
         return env_ids[self._begins(env_ids)] if self._mode is Autoreset.NEXT_STEP else env_ids[:0]
 
     def _begins(self, env_ids: IntArray) -> BoolArray:
@@ -285,7 +283,6 @@ class Recovery:
     # -- what it does in bad times -------------------------------------------------------------------------------------
 
     def lose(self, env_ids: Sequence[int], reason: str) -> float | None:
-        """Record a loss; return the pause in seconds before the restart, or None if none is allowed."""
         pause = self.restarts.request(env_ids, reason)
         if pause is not None:
             _log.warning("%s; restarting%s", reason, f" in {pause:g} s" if pause else "")
@@ -306,7 +303,6 @@ class Recovery:
             self._skipped[i] = 0
 
     def takeover(self, i: int, frames: Frames) -> Takeover:
-        """Return what the new sub-environment takes over from the lost one."""
         resting = None
         if self._mode is Autoreset.EPISODIC and self._shown is not None:
             flags = (bool(self._flags[0, i]), bool(self._flags[1, i])) if self._over[i] else (False, True)
@@ -361,7 +357,6 @@ class Recovery:
             self._skipped[i] += 1
 
     def lost_while_out(self, i: int) -> None:
-        """Use another seed for a pending reset."""
         asked = self._resets.get(i)
         if asked is not None:
             self._resets[i] = replace(asked, seed=self._another_seed(i, asked.given))

@@ -412,7 +412,6 @@ class _Members:
 
 
 def refuse_unread(stats: Any, where: str) -> None:
-    """Refuse statistics that cannot be read, before anything is started for them."""
     if isinstance(stats, (str, os.PathLike)):
         try:
             _saved_statistics(stats)
@@ -466,7 +465,6 @@ def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str, depth
 
 
 def _join(value: Any, members: _Members, depth: int = 0) -> Any:
-    """Undo ``_split``; KeyError, TypeError or ValueError for what it never gives."""
     if depth > _MOST_DEPTH:
         raise ValueError(f"nested more than {_MOST_DEPTH} deep")
 

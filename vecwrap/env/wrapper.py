@@ -323,7 +323,6 @@ class VecEnvWrapper(Declares, VecEnv):
 
     @property
     def chain(self) -> tuple[VecEnv, ...]:
-        """The vector wrappers from this one inwards, the backend last."""
         return (self, *self.env.chain)
 
     @property
@@ -332,17 +331,14 @@ class VecEnvWrapper(Declares, VecEnv):
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
-        """Gymnasium's EnvSpec of the environment, or of the pipeline if ``gymnasium.make_vec`` built it; or None."""
         return self.unwrapped.spec
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:
-        """A tuple of the sub-environments' generators (copies, if they live in other processes)."""
         return self.get_attr("np_random")
 
     @property
     def np_random_seed(self) -> Any:
-        """A tuple of the sub-environments' seeds."""
         return self.get_attr("np_random_seed")
 
 

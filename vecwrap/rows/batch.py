@@ -103,7 +103,6 @@ def put_rows(target: Batch, moves: Sequence[tuple[int, int]], source: Batch) -> 
 
 
 def empty_like(batch: Batch, num_rows: int) -> Batch:
-    """Return a batch of ``num_rows`` zero rows with the row shapes and dtypes of ``batch``."""
     return tree_map(lambda array: np.zeros((num_rows, *array.shape[1:]), array.dtype), batch)
 
 

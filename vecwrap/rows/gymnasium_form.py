@@ -23,7 +23,6 @@ def has_scalar_boxes(space: spaces.Space[Any]) -> bool:
 
 
 def to_gymnasium(batch: Batch) -> Any:
-    """Return a batch with tuples in place of object arrays."""
     return tree_map(lambda array: tuple(array) if array.dtype == object else array, batch)
 
 

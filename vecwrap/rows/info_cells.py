@@ -108,11 +108,9 @@ class InfoCells:
         return len(self._packers)
 
     def learnt(self, told: int) -> dict[int, Layout]:
-        """Return the layouts that were learnt after the first ``told``."""
         return {number: layout for number, layout in self.known.items() if number > self._base + told}
 
     def forget(self, row: int) -> None:
-        """Record that the info of a row is elsewhere."""
         self.layouts[row] = 0
 
     # -- from one process to another -----------------------------------------------------------------------------------

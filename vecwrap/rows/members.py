@@ -51,7 +51,6 @@ def choose(
 
 
 def refuse_missing(wrapper: str, space: spaces.Dict, keys: tuple[str, ...], argument: str = "keys") -> None:
-    """Raise PlanError unless all keys are members of the space, without repeats, and there is at least one."""
     refuse_one_text(f"{wrapper}: {argument}", keys)
     known = list(space.spaces)
     for key in keys:
@@ -72,19 +71,16 @@ def replaced(space: Space, new: Mapping[Key, Space]) -> Space:
 
 
 def apply(functions: Mapping[Key, Callable[[Any], Any]], observations: Batch) -> Batch:
-    """Apply each function to its member; the rest are left unchanged."""
     if None in functions:
         return functions[None](observations)
     return {key: functions[key](value) if key in functions else value for key, value in observations.items()}
 
 
 def of(batch: Batch, key: Key) -> Any:
-    """Return a member of a batch, or the batch itself if it is not a dict."""
     return batch if key is None else batch[key]
 
 
 def with_new(batch: Batch, new: Mapping[Key, Any]) -> Batch:
-    """Return a batch with some members replaced; its own dict is left unchanged."""
     if None in new:
         return new[None]
     return {**batch, **new}
@@ -95,7 +91,6 @@ def name_of(key: Key) -> str:
 
 
 def is_box(space: Space) -> bool:
-    """Whether it is a Box, of numbers that batches hold in one array."""
     return isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "iuf"
 
 
@@ -198,7 +193,6 @@ class LastRows:
         return copy(self._batch)
 
     def state(self) -> list[Any]:
-        """Return the leaves, as fresh arrays, or lists if they hold objects."""
         return [array.tolist() if array.dtype == object else array for _, array in leaves(self.all())]
 
     def load(self, state: list[Any], where: str) -> None:

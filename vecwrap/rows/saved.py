@@ -33,7 +33,6 @@ def fitting(saved: Any, like: Any, what: str = "an entry") -> Any:
 
 
 def fitting_list(saved: Any, length: int, what: str) -> list[Any]:
-    """Return a saved list if it is one of this length; TypeError otherwise."""
     if type(saved) is not list or len(saved) != length:
         raise TypeError(f"{what}: expected a list of {length}, got {_in_short(saved)}")
     return saved

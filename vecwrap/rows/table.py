@@ -408,7 +408,6 @@ def _refuse_malformed(rows: Sequence[int], final: Any, *of_rows: Any) -> None:
 
 
 def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:
-    """The values of rows that have one, by position; None if none has."""
     if not values:
         return None
     return {position: values[row] for position, row in enumerate(rows) if row in values} or None

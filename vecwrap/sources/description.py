@@ -26,13 +26,11 @@ def chain_of(env: Env) -> Iterator[Env]:
 
 
 def chain_of_game(game: Any) -> list[Any]:
-    """Return PettingZoo's wrappers of a game, outermost first, and the game itself."""
     inner = next((vars(game)[name] for name in ("env", "aec_env") if name in vars(game)), None)
     return [game, *chain_of_game(inner)] if is_game(type(inner)) else [game]
 
 
 def wrappers_of(env: Env) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
-    """Go through the wrappers of an environment, outermost first, without the environment itself."""
     return (wrapper for wrapper in chain_of(env) if isinstance(wrapper, gymnasium.Wrapper))
 
 
@@ -40,7 +38,6 @@ _GAMES = {("pettingzoo.utils.env", "AECEnv"), ("pettingzoo.utils.env", "Parallel
 
 
 def is_game(kind: type[Any]) -> bool:
-    """Whether a class is one of PettingZoo's environments, which is not imported for it."""
     return any((base.__module__, base.__name__) in _GAMES for base in kind.__mro__)
 
 
@@ -165,11 +162,9 @@ class Description:
 
     @property
     def registration(self) -> tuple[str, int | None]:
-        """The id of its registration, or the name of its class; and its time limit."""
         return (self.name, None) if self.spec is None else (str(self.spec.id), self.spec.max_episode_steps)
 
     def check(self, index: int) -> None:
-        """Raise BackendError if a space is missing."""
         for what in ("observation_space", "action_space"):
             space = getattr(self, what)
             if not isinstance(space, spaces.Space):

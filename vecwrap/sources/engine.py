@@ -197,7 +197,6 @@ class Engine(Several):
                 self._slots.final_observations.put(self._at.start + i, batches.tree_map(_unpacked, one))
 
     def _refuse_misfit(self, observations: Any) -> None:
-        """Refuse observations that are not n rows of the space, as if the batched space were all that is declared."""
         if isinstance(observations, np.ndarray) and isinstance(self._space, spaces.Box):
             expected = (self.num_rows, *self._space.shape)
             if observations.shape != expected:
@@ -340,7 +339,6 @@ def _refuse_missing(engine: AsyncVectorEnv, name: str) -> None:
 
 
 def refuse_lacking(engine: Any, expected: str) -> None:
-    """Refuse what cannot be a vector environment, and name what is missing."""
     needed = {
         "num_envs": ("num_envs",),
         "single_observation_space": ("single_observation_space", "observation_space"),

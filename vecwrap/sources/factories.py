@@ -122,7 +122,6 @@ def refusal(where: str, error: BaseException) -> PlanError:
 
 
 def creator_of(entry_point: Any) -> Any:
-    """Return what makes an environment: an entry point, imported if it is a path."""
     return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
 

@@ -54,7 +54,6 @@ class Failure:
         return error
 
     def is_of(self, env_ids: range) -> bool:
-        """Whether this is of one of these sub-environments, and in the form to send."""
         texts = self.during, self.kind, self.message, self.traceback, self.note, self.whole
         return type(self.index) is int and self.index in env_ids and {*map(type, texts)} == {str} and not self.cause
 

@@ -133,7 +133,6 @@ class Game(Several):
         self._begin(seed, options, self._rest)
 
     def _rest(self) -> None:
-        """Have nothing happen in all rows, before some are written."""
         self._slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC and not self._beginning)
         self._forget_infos()
 
@@ -247,7 +246,6 @@ class Game(Several):
                 )
 
     def _move_other(self) -> None:
-        """Let an agent that is not a row take its only action."""
         env, agent = self.env, self.env.agent_selection
         env.step(None if env.terminations[agent] or env.truncations[agent] else self._others[agent])
 
@@ -406,7 +404,6 @@ class Game(Several):
                 slots.forget_info(row)
 
     def want_frames(self, row: int, frames: Frames) -> None:
-        """Set which frames of a row are wanted; all rows of a game show the same picture."""
         self._frames[row] = frames
         self._any_frames = any(one is not Frames.NONE for one in self._frames)
         self._in_stride = False
@@ -435,7 +432,6 @@ class Game(Several):
             ) from None
 
     def _refuse_lacking(self, agent: Any, **given: Any) -> NoReturn:
-        """Refuse the dicts of a step, or of a reset, that leave out an agent."""
         what, values = next((name, values) for name, values in given.items() if agent not in values)
         raise PlanError(f"expected {what} of every agent that acts, got none of {agent}: {list(values)}")
 
@@ -445,7 +441,6 @@ class Game(Several):
         raise PlanError(f"reset: expected a dict of observations and one of infos, got {type(result).__name__}")
 
     def _refuse_changed(self) -> None:
-        """Refuse spaces that are no longer what they were when the vector was built."""
         for agent, (observations, actions) in zip(self.agents, self._given_spaces, strict=True):
             for what, before in (("observation_space", observations), ("action_space", actions)):
                 now = getattr(self.env, what)(agent)

@@ -47,7 +47,6 @@ def old_api(error: BaseException, message: str) -> str:
 
 
 def refuse_no_pair(result: Any) -> None:
-    """Refuse what a reset returned unless it is an observation and an info."""
     is_pair = isinstance(result, (tuple, list)) and len(result) == 2
     if not is_pair or not (result[1] is None or hasattr(result[1], "items")):
         got = type(result).__name__ + (f" of {len(result)}" if isinstance(result, (tuple, list)) else "")

@@ -79,7 +79,6 @@ def _replaced(value: Any, copies: dict[int, tuple[Space, Space]]) -> Any:
 
 
 def _is_shared(space: Space, base: Any, copies: dict[int, tuple[Space, Space]]) -> bool:
-    """Whether a part of a space belongs to another environment, or has been replaced."""
     return any(id(part) in copies or _owners.get(id(part), base) is not base for part in _parts(space))
 
 
@@ -95,7 +94,6 @@ def seed_spaces(env: Env, seed: int) -> None:
 
 
 def space_states(env: Env) -> list[dict[str, Any] | None]:
-    """Return the state of each generator of these spaces and their parts, None where nothing has been drawn yet."""
     generators: list[Any] = [part._np_random for space in _all_spaces(env) for part in _parts(space)]  # noqa: SLF001
     return [None if generator is None else generator.bit_generator.state for generator in generators]
 
@@ -149,5 +147,4 @@ def _spaces_of(wrapper: Env) -> list[Space]:
 
 
 def _all_spaces(env: Env) -> list[Space]:
-    """Return the spaces of an environment and of the wrappers around it, each once."""
     return list({id(space): space for wrapper in chain_of(env) for space in _spaces_of(wrapper)}.values())

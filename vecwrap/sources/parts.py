@@ -62,7 +62,6 @@ class Part:
         return self.source.describe()
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
-        """Take part in the reset that was announced."""
         self.source.take_part(self.row)
 
     def ask(self, method: str, *arguments: Any) -> Any:
@@ -82,7 +81,6 @@ class Part:
             self.source.close(timeout, terminate)
 
     def failure(self, error: BaseException, during: str, action: Any = None) -> Failure:
-        """Report that its source raised: all the rows that were asked with it have failed."""
         error = error.error if isinstance(error, AgainError) else error
         return self.source.failure(self.row, self.index, error, during, action)
 
@@ -90,7 +88,6 @@ class Part:
         return self.failure(error, during, action)
 
     def made_anew(self, takeover: Takeover) -> Part:
-        """Return this part, whose source was made anew with its first row."""
         self.source.make_anew(self.row)
         self.take_over(takeover)
         return self
@@ -153,7 +150,6 @@ def refuse_one_for_several(sources: Sequence[Source]) -> None:
 
 
 def of_engines(factories: Sequence[Factory]) -> bool:
-    """Whether rows are an engine's, though of one row each."""
     return isinstance(first := factories[0], PartFactory) and not first.of_game
 
 

@@ -62,7 +62,6 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @property
     def first(self) -> bool:
-        """Whether a new game has begun since the last query."""
         return self._first
 
     def after_step(self) -> tuple[float, bool, bool]:

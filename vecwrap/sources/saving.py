@@ -107,7 +107,6 @@ def _entry(wrapper: Env) -> str:
 
 
 def _refuse(wrapper: Env, state: dict[str, Any]) -> None:
-    """Refuse a state that is not of such a wrapper, before anything is changed."""
     expected = {_entry(wrapper)} | (set() if isinstance(wrapper, gymnasium.Wrapper) else _OF_ENVIRONMENTS)
     if not {_entry(wrapper)} <= state.keys() <= expected:
         raise ValueError(f"{_name(wrapper)}: expected the entries {sorted(expected)}, got {sorted(map(str, state))}")
@@ -227,7 +226,6 @@ MOST_TICKS = 10_000
 
 
 def is_sticky(game: Any) -> bool:
-    """Whether the emulator of an Atari environment ever repeats an action, and ever takes another."""
     return 0.0 < _probability(game) < 1.0
 
 
@@ -270,12 +268,10 @@ def _ticks_until_taken(game: Any) -> int:
 
 
 def _hold(game: Any, action: int) -> None:
-    """Make the emulator hold an action; its state advances by some ticks."""
     for _ in range(_ticks_until_taken(game)):
         game.ale.act(action)
 
 
 def _tick(ale: Any) -> tuple[int, bytes, Any]:
-    """Play one tick; return everything observable: the reward, the screen, the state."""
     reward = ale.act(NOOP)
     return reward, ale.getScreen().tobytes(), ale.cloneState(include_rng=True).__getstate__()

@@ -74,14 +74,11 @@ class Told:
             _attributes(owner).update(deepcopy(attributes))
 
     def _owner(self) -> Any:
-        """What holds the state: the object whose method it is, or the function itself."""
         return self.function.__self__ if isinstance(self.function, MethodType) else self.function
 
 
 @dataclass(frozen=True)
 class Dealt:
-    """Entries ``start``, ``start + step``, ... of a list; past its end, again from the front or nothing."""
-
     entries: Sequence[Reset]
     start: int
     step: int

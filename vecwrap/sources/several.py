@@ -66,7 +66,6 @@ class Several(ABC):
         """Raise ArgumentError: it does not have this method of ``SubEnv``."""
 
     def ask_row(self, row: int, method: str, *arguments: Any) -> Any:
-        """Have a row take part in what was announced."""
         return self.take_part(row)
 
     @abstractmethod
@@ -86,7 +85,6 @@ class Several(ABC):
         raise PlanError(f"{self.name}: an {self.kind} is not recreated")
 
     def take_over(self, row: int, takeover: Takeover) -> None:
-        """Have a row go on in place of the one that was lost."""
         raise PlanError(f"{self.name}: an {self.kind} is not recreated")
 
     @abstractmethod

@@ -33,6 +33,5 @@ class Shortcut:
 
 
 def _name(env: Any) -> str:
-    """The name of one of PettingZoo's own wrappers."""
     kind = type(env)
     return kind.__name__ if kind.__module__.startswith("pettingzoo.utils.wrappers.") else ""

@@ -203,12 +203,10 @@ class SubEnv:
         return bool(self.env.has_wrapper_attr(name))
 
     def is_wrapped(self, module: str, qualname: str) -> bool:
-        """Whether a wrapper is of a class, or of one derived from it; by name, so that nothing need be imported."""
         kinds = (kind for wrapper in chain_of(self.env) for kind in type(wrapper).__mro__)
         return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
 
     def render(self) -> Any:
-        """Return what the environment renders, as an array of the caller's own."""
         return yours(self.env.render())
 
     def state(self) -> dict[str, Any]:
@@ -255,7 +253,6 @@ class SubEnv:
         self.go_on_in_schedule({"episodes": episodes, "remembered": None})
 
     def leave_seed(self, seed: int | None) -> None:
-        """Set the seed for the next reset, if neither that nor a schedule provides one."""
         self._seed_of_takeover = seed
 
     def scheduled(self) -> dict[str, Any]:
@@ -446,13 +443,11 @@ class SubEnv:
         slots.forget_info(row)
 
     def _raw_of_step(self, done: bool) -> tuple[float, bool, bool]:
-        """The environment's own reward in a step, whether its episode ended, whether a wrapper began a new one."""
         assert self._tap is not None
         paid, over, anew = self._tap.after_step()
         return paid, over or (done and not self._game_goes_on()), anew and not done
 
     def _raw_of_reset(self) -> tuple[float, bool, bool]:
-        """The environment's own reward, whether its episode ended, and whether a new one began in a reset."""
         if self._tap is None:
             return 0.0, False, True
         return self._tap.after_reset()

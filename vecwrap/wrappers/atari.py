@@ -127,7 +127,6 @@ class Atari(Declares, Lives):
         return f"Goes through env.step: {obstacle(self.env) or 'direct=False'}."
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
-        """Start an episode: the next life if the game continues and no seed is given, else a new game."""
         _, info = play_opening(super().reset, super().step, self._opening, seed, options, lambda: self.game_goes_on)
         self._has_reset = True
         return self._player.image(), info
@@ -178,7 +177,6 @@ class Atari(Declares, Lives):
 
     @classmethod
     def filled_in(cls, **arguments: Any) -> dict[str, Any]:
-        """Return the arguments that the lineage decides, for the resolved pipeline."""
         settings = settle(**arguments)
         decided = ("terminal_on_life_loss", "fire_reset", "clip_reward", "repeat_action_probability")
         return {name: getattr(settings, name) for name in decided}

@@ -159,7 +159,6 @@ class Opponents(VecEnvWrapper):
 
     @property
     def seats(self) -> IntArray:
-        """(games, s) int64. The learner's seats in each game, numbers of ``possible_agents`` inside."""
         return self._learner.seats.copy()
 
     def _draw(self, rng: np.random.Generator) -> tuple[str, Sequence[int]]:
@@ -179,7 +178,6 @@ class Opponents(VecEnvWrapper):
         self._learner.load(state)
 
     def on_close(self) -> None:
-        """Write the results, if there are any, into the pool's folder."""
         if self.pool.dir is not None and self.pool.dir.exists() and self.pool.results.rows():
             try:
                 self.pool.save()
@@ -214,7 +212,6 @@ def _sides(env: VecEnv, seats: Sequence[int] | None) -> tuple[Side, Side]:
 
 
 def _seats(seat: str | tuple[str, ...], agents: tuple[str, ...]) -> list[int] | None:
-    """The numbers of the learner's seats; None if they are drawn."""
     if seat == RANDOM_SEAT:
         return None
     names = [seat] if isinstance(seat, str) else list(seat)

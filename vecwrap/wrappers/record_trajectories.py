@@ -315,7 +315,6 @@ def _leaves_of(name: str, space: spaces.Space[Any]) -> dict[str, spaces.Space[An
 
 
 def _flat(name: str, batch: Batch) -> dict[str, Array]:
-    """The arrays of a batch by name: ``"observations/camera"`` is the member ``"camera"``."""
     return {"/".join(map(str, (name, *path))): array for path, array in leaves(batch)}
 
 
@@ -361,13 +360,11 @@ class _Trajectories:
         return np.equal(self.length[rows], self.capacity)
 
     def part(self, row: int) -> dict[str, Array]:
-        """The arrays of one row, as views: k transitions, k + 1 observations."""
         k = int(self.length[row])
         observations = {name: values[row, : k + 1] for name, values in self._observations.items()}
         return {**observations, **{name: values[row, :k] for name, values in self._transitions.items()}}
 
     def go_on(self, row: int) -> None:
-        """Begin the next part of the same episode with the last observation of this one."""
         for values in self._observations.values():
             values[row, 0] = values[row, self.length[row]]
         self.length[row] = 0

@@ -90,7 +90,6 @@ class AnyWorker(ABC):
         self._up = False
 
     def is_up(self) -> bool:
-        """Whether there is a process, as far as known."""
         return self._up
 
     @abstractmethod
@@ -152,7 +151,6 @@ class Workers(ABC, Generic[_Worker]):
         return 1
 
     def _offset(self, worker: _Worker) -> int:
-        """The offset from a worker's rows to ours."""
         return worker.env_ids[0]
 
     @abstractmethod

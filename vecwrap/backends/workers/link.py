@@ -35,7 +35,6 @@ class Link(AnyWorker):
         self._num_bytes = 0
 
     def start(self, method: str, *, daemon: bool) -> None:
-        """Start a process; raise BackendError if it cannot be started."""
         with held_back():  # an interrupt could leave a process that is not recorded yet and never reaped
             self.process, self.channel, self.words = start_worker(method, daemon=daemon)
             self.expected.clear()
@@ -85,7 +84,6 @@ class Link(AnyWorker):
 
     @property
     def deadline(self) -> float:
-        """When the next answer with a limit is overdue; infinity if none has a limit."""
         limited = self._limited()
         return math.inf if limited is None or limited.seconds is None else self.since + limited.seconds
 

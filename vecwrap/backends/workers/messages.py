@@ -187,7 +187,6 @@ class Channel:
         self.num_bytes = 0  # sent and received
 
     def fileno(self) -> int:
-        """The descriptor, -1 after ``close``."""
         return self._socket.fileno()
 
     # -- sending -------------------------------------------------------------------------------------------------------
@@ -208,7 +207,6 @@ class Channel:
         self.flush()
 
     def send_descriptor(self, descriptor: int) -> None:
-        """Send an open file descriptor, which the other end gets with ``receive_descriptor``; it must stay open."""
         self._to_send.append(descriptor)
         self.flush()
 
@@ -260,7 +258,6 @@ class Channel:
         return 12, 12 if len(received) < 12 else 12 + int.from_bytes(received[4:12], "big")
 
     def close(self) -> None:
-        """Close the descriptor; may be called again."""
         self._to_send.clear()
         self._socket.close()
 

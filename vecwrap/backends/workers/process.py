@@ -353,7 +353,6 @@ class Processes(Workers[Link], Runner):
         return heard
 
     def _sleep(self, deadline: float | None) -> bool:
-        """Sleep until something arrives, and receive it; whether anything has arrived, or is due."""
         return self._look(self._patience(deadline)) or self._is_due(deadline)
 
     def _look(self, milliseconds: float) -> bool:

@@ -241,7 +241,6 @@ class Worker:
         self._send(("attached",))
 
     def _detach(self) -> None:
-        """Have a copy of this process write into memory of its own."""
         self._slots = Slots(self._init.num_envs, *self._spaces)
         for k, sub_env in enumerate(self._sub_envs):
             sub_env.attach(self._slots, self._first_row + k)
@@ -434,7 +433,6 @@ def _end_with_parent(connection: Connection, parent: int) -> None:
 
 
 def _end_group() -> None:
-    """End this process and all that its environments started."""
     with contextlib.suppress(OSError, AttributeError):
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)

@@ -123,7 +123,6 @@ def check_environment(env: Env, settings: Settings) -> None:
 
 
 def check_skip(env: Env, wrapper: str) -> None:
-    """Raise PlanError if an environment, or a wrapper of it, skips frames by itself; ``wrapper`` is for the error."""
     frameskip = getattr(env.unwrapped, "_frameskip", 1)
     if frameskip != 1:
         raise PlanError(

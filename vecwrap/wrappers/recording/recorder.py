@@ -212,7 +212,6 @@ class _Recording:
 
 
 def _last_frames(step: StepResult, rows: list[tuple[int, int]]) -> dict[int, Image]:
-    """The frames of running episodes; the last frame of one that ended in this step."""
     ended = [(i, k) for i, k in rows if step.first[k] and step.dones[k]]
     others = [(i, k) for i, k in rows if not _opens(step, k)]
     return {**_frames(step.final_frames, ended), **_frames(step.frames, others)}

@@ -112,6 +112,5 @@ def take_unused(path: Path, take: Callable[[Path], _Taken]) -> _Taken:
 
 
 def write_new(path: Path, write: Callable[[Any], None]) -> Path:
-    """Write a file as a whole or not at all, under the first name that ``take_unused`` finds; return its path."""
     with written(path, write) as growing:
         return take_unused(path, partial(put_new, growing))

@@ -260,7 +260,6 @@ def _quantiles(curve: str, last: FloatArray) -> dict[str, float]:
 
 
 def _number(value: Any) -> float | None:
-    """A number or truth value as a float; None if it is something else."""
     return float(value) if isinstance(value, (bool, int, float, np.bool_, np.number)) else None
 
 

@@ -24,7 +24,6 @@ _open: weakref.WeakSet[VideoFile] = weakref.WeakSet()
 
 
 def check_ffmpeg() -> None:
-    """Refuse if imageio's ffmpeg plug-in is missing, or finds no ffmpeg."""
     try:
         import imageio_ffmpeg
 

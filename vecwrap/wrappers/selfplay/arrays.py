@@ -69,7 +69,6 @@ def form_text(form: Form) -> str:
 
 
 def bytes_in(form: Form) -> int:
-    """Return how many bytes arrays of this form take, at most."""
     return sum(
         _HEADER + int(np.prod(shape, dtype=np.float64)) * np.dtype(dtype).itemsize for shape, dtype in form.values()
     )

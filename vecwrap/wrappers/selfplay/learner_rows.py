@@ -112,7 +112,6 @@ class LearnerRows:
         return len(self._ready) * self._s
 
     def sources(self, env_ids: IntArray) -> IntArray:
-        """Return the rows inside that the learner has now."""
         return np.asarray(env_ids // self._s * self._k + self.seats[env_ids // self._s, env_ids % self._s])
 
     def pictured(self, env_ids: IntArray) -> IntArray:
@@ -320,7 +319,6 @@ class LearnerRows:
                 self._told_masks[int(step.env_ids[at])] = mask[at]
 
     def _places(self, games: IntArray) -> IntArray:
-        """Where the learner's rows are in a result of these games."""
         return np.asarray((np.arange(len(games))[:, None] * self._k + self.seats[games]).ravel())
 
     def _add_up(self, step: StepResult, games: IntArray, left: BoolArray) -> None:

@@ -40,7 +40,6 @@ class Moves:
         self._states: dict[int, Any] = {}  # what a policy with a state remembers, by row
 
     def begin(self, rows: Sequence[int]) -> None:
-        """Forget what was remembered of these rows: another game begins."""
         for i in rows:
             self._states.pop(i, None)
 

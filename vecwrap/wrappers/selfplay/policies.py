@@ -33,12 +33,10 @@ class Policies:
         return self._make is not None or self.path is not None
 
     def use(self, path: str | None) -> None:
-        """Take over the import path that a folder remembers, if none was given."""
         if not self.can_make and path is not None:
             self.path = self._checked("make", path)
 
     def use_function(self, make: Make) -> None:
-        """Take over a function, if nothing was given or remembered."""
         if not self.can_make:
             self._make, self.path = make, import_path(make)
 

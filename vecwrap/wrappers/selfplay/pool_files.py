@@ -195,7 +195,6 @@ class PoolFolder:
                 (self.path / "members" / f"{name}.{kind}").unlink()
 
     def _holds(self, name: str, snapshot: Snapshot) -> bool:
-        """Whether the arrays under a name are those of a snapshot."""
         try:
             return digest(_read_npz(self.path / "members" / f"{name}.npz", snapshot.arrays)) == snapshot.digest
         except (CheckpointError, FileNotFoundError):

@@ -36,12 +36,10 @@ class Row(NamedTuple):
 
     @property
     def points(self) -> float:
-        """The sum of the results: 1 for a win, 0.5 for a draw."""
         return self.wins + self.draws / 2
 
     @property
     def score(self) -> float:
-        """The mean result; NaN without games."""
         return self.points / self.games if self.games else math.nan
 
 

@@ -55,7 +55,6 @@ class _Each:
         self._rngs = rngs
 
     def random(self, count: int) -> FloatArray:
-        """A number from [0, 1) for each row, from its own generator."""
         return np.array([rng.random() for rng in self._rngs])
 
 

@@ -43,7 +43,6 @@ class Side:
         return np.pad(actions, [(0, 0), *more])
 
     def masks(self, masks: BoolArray) -> BoolArray:
-        """Return the masks of rows without actions that this side does not have."""
         return masks[:, : sum(choices_of(self.action_space))] if self.does_less else masks
 
 

@@ -46,12 +46,10 @@ def serve(connection: socket.socket, title: str) -> None:
 
 
 def _closed(cv2: Any, title: str) -> bool:
-    """Process the window's events; return whether the user has closed it."""
     return bool(cv2.waitKey(1) & 0xFF == ESCAPE or cv2.getWindowProperty(title, cv2.WND_PROP_VISIBLE) < 1)
 
 
 def _read(connection: socket.socket, count: int) -> bytearray | None:
-    """Read this many bytes; None if the other end is closed."""
     data = bytearray(count)
     view = memoryview(data)
     while view:

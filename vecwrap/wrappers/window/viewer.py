@@ -70,7 +70,6 @@ class Viewer(VecEnvWrapper):
 
     @property
     def viewer_open(self) -> bool:
-        """Whether the window is open: from the first reset until the user or ``close`` closes it."""
         if self._window is not None and not self._window.open:
             self._unwatch()
         return self._window is not None
@@ -100,7 +99,6 @@ class Viewer(VecEnvWrapper):
         self._close_wrapper()
 
     def render(self, mode: None = None) -> Any:
-        """Return None: every result is shown as it arrives."""
         refuse_mode(mode)
         return None
 
@@ -126,7 +124,6 @@ class Viewer(VecEnvWrapper):
         return self._labels.picture(frames, SIZE, WIDTH)
 
     def _pace(self, rows: int) -> None:
-        """Wait until this many more rows may be shown."""
         now = time.monotonic()
         time.sleep(max(0.0, self._due - now))
         self._due = max(now, self._due) + rows / self.num_envs / self.fps
