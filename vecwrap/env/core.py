@@ -23,6 +23,7 @@ from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.env.runner import Runner
 from vecwrap.errors import ArgumentError, BackendError, CheckpointError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.interrupts import counted_once
+from vecwrap.rows.normalizers import RewardNormalizer
 from vecwrap.rows.step_result import Autoreset, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
@@ -277,6 +278,15 @@ def find_wrapper(env: Any, kind: Any) -> Any:
         if isinstance(wrapper, kind):
             return wrapper
     raise LookupError(f"{env!r} has no wrapper {kind.__name__}")
+
+
+def normalizers_of(chain: Sequence[Any], kind: type[Any]) -> list[Any]:
+    """All that normalise observations, or rewards, inner first."""
+    found = [half for wrapper in reversed(chain[:-1]) for half in wrapper.normalizers() if isinstance(half, kind)]
+    if not found:
+        what, wrapper = ("rewards", "reward") if kind is RewardNormalizer else ("observations", "obs")
+        raise LookupError(f"{chain[0]!r} has no wrapper that normalises {what}: normalize or normalize_{wrapper}")
+    return found
 
 
 def envs_of(env: Any, core: Core) -> list[Any]:

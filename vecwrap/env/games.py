@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.env.core import Core
 from vecwrap.env.face import Face
-from vecwrap.errors import ArgumentError
 from vecwrap.rows.step_result import BoolArray, IntArray
 
 
@@ -42,11 +39,3 @@ def one_a_game(face: Face, core: Core) -> list[int] | None:
         return None
     _, firsts = np.unique(row_games(face, core), return_index=True)
     return list(firsts.tolist())
-
-
-def game_states(env: Any, core: Core) -> tuple[Any, ...]:
-    k = core.books.agents
-    if not k:
-        raise ArgumentError(f"game_states: expected games of several agents, got {env!r}")
-    firsts = list(range(0, core.num_envs, k))
-    return core.calls.now("game_state", [()] * len(firsts), firsts)

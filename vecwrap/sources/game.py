@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NoReturn
 
-import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
@@ -37,8 +36,7 @@ class Game(Several):
 
     kind: ClassVar[str] = "game"
     methods: ClassVar[tuple[str, ...]] = (
-        *("call", "get_attr", "set_attr", "has_attr", "is_wrapped", "game_state"),
-        *("state", "load_state"),
+        *("call", "get_attr", "set_attr", "has_attr", "is_wrapped", "state", "load_state"),
     )
 
     def __init__(
@@ -489,11 +487,6 @@ class Game(Several):
     def _is_wrapped(self, module: str, qualname: str) -> bool:
         kinds = (kind for holder in chain_of_game(self.env) for kind in type(holder).__mro__)
         return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
-
-    def _game_state(self) -> Any:
-        if self._episode == 0:
-            raise ArgumentError("game_states: the game has not been reset yet; call reset() first")
-        return np.array(self.env.state())
 
     def _state(self) -> dict[str, Any]:
         if self._episode == 0:

@@ -72,7 +72,6 @@ class Part:
     set_attr = partialmethod(ask, "set_attr")
     has_attr = partialmethod(ask, "has_attr")
     is_wrapped = partialmethod(ask, "is_wrapped")
-    game_state = partialmethod(ask, "game_state")
     state = partialmethod(ask, "state")
     load_state = partialmethod(ask, "load_state")
 
