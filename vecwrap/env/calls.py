@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from vecwrap.env.books import Books, errors_of
 from vecwrap.env.runner import Runner
-from vecwrap.errors import ArgumentError, BackendError, did_you_mean
+from vecwrap.errors import ArgumentError, BackendError
 from vecwrap.interrupts import is_interrupt
 from vecwrap.sources.failure import Failure
 
@@ -20,7 +19,6 @@ class Calls:
         self._books = books
         self.runner = runner
         self._done: Collection[int] = ()  # who has answered the last call
-        self._misspelt: set[str] = set()  # new attributes that were warned of
 
     @staticmethod
     def raise_first(failures: Sequence[Failure]) -> None:
@@ -64,7 +62,7 @@ class Calls:
         return list(self.of_each(method, each))
 
     def set_attr(self, name: str, values: Any, ids: Sequence[int]) -> None:
-        """Set an attribute; warn of a new one whose name is near that of another."""
+        """Set an attribute, and remember it for sub-environments that are recreated."""
         recovery = self._books.recovery
         each = values if isinstance(values, (list, tuple)) else [values] * len(ids)
         if len(each) != len(ids):
@@ -72,7 +70,7 @@ class Calls:
         self._books.refuse_different(name, ids, each)
         done: Collection[int] = ids
         try:
-            near = self.now("set_attr", [(name, value) for value in each], ids)
+            self.now("set_attr", [(name, value) for value in each], ids)
         except BaseException as error:
             if isinstance(error, Exception) and not is_interrupt(error):
                 done = self._done
@@ -82,10 +80,3 @@ class Calls:
                 for i, value in zip(ids, each, strict=True):
                     if i in done:
                         recovery.set_attribute(i, name, value)
-        if any(near) and name not in self._misspelt:
-            self._misspelt.add(name)
-            warnings.warn(
-                f'set_attr: "{name}" is new: no wrapper and no environment had it.'
-                f"{did_you_mean(name, filter(None, near))} It was set on the environment itself.",
-                stacklevel=3,
-            )

@@ -294,9 +294,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             name: the attribute.
             values: a list or tuple gives one value per sub-environment; anything else is set on all.
             indices: which sub-environments; None means all.
-
-        Warns:
-            UserWarning: the attribute is new, and its name is close to that of one that exists; once for each name.
         """
         with brief:
             self.face.refuse_pending("set_attr")

@@ -27,7 +27,7 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.several import Several
-from vecwrap.sources.sub_env import SubEnv, near_attribute
+from vecwrap.sources.sub_env import SubEnv
 
 ENDS = ("terminal_observation", "TimeLimit.truncated")  # in the infos of SB3 and SuperSuit
 
@@ -262,9 +262,8 @@ class Engine(Several):
             )
         if method == "set_attr":
             values = {i: value for i, (_, value) in zip(ids, arguments, strict=True)}
-            near = self.near(name, ids)
             function(name, [values[i] for i in everyone])
-            return near
+            return [None] * len(ids)
         if method == "has_attr":
             name, args, kwargs = "has_wrapper_attr", (name,), {}
         else:
@@ -286,11 +285,6 @@ class Engine(Several):
         if not isinstance(envs, (list, tuple)) or not all(isinstance(env, gymnasium.Env) for env in envs):
             return None
         return list(envs)
-
-    def near(self, name: str, ids: Sequence[int]) -> list[str | None]:
-        """What ``SubEnv.set_attr`` returns, if the sub-environments can be looked at."""
-        envs = self.envs()
-        return [None if envs is None else near_attribute(envs[i], name) for i in ids]
 
     def close(self, timeout: float, terminate: bool) -> None:
         if self._lent:

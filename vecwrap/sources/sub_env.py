@@ -8,7 +8,6 @@ harm, and the terminal observation is copied before the reset overwrites it.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 import pickle
 from collections.abc import Callable
@@ -187,17 +186,12 @@ class SubEnv:
         """Return an attribute of the outermost wrapper that has it; plain data as a copy, as from other processes."""
         return yours(self.env.get_wrapper_attr(name))
 
-    def set_attr(self, name: str, value: Any) -> str | None:
-        """Set an attribute where it lives, a new one on the environment itself; return a near name, if it is new."""
+    def set_attr(self, name: str, value: Any) -> None:
+        """Set an attribute where it lives, a new one on the environment itself."""
         if is_plain(value):
             self._set_here.add(name)
-        for wrapper in chain_of(self.env):
-            if not isinstance(wrapper, Tap) and _lives_on(wrapper, name):
-                setattr(wrapper, name, own_copy(value))
-                return None
-        near = near_attribute(self.env, name)
-        setattr(self.env.unwrapped, name, own_copy(value))
-        return near
+        holders = (one for one in chain_of(self.env) if not isinstance(one, Tap) and _lives_on(one, name))
+        setattr(next(holders, self.env.unwrapped), name, own_copy(value))
 
     def has_attr(self, name: str) -> bool:
         return bool(self.env.has_wrapper_attr(name))
@@ -451,18 +445,6 @@ class SubEnv:
         if self._tap is None:
             return 0.0, False, True
         return self._tap.after_reset()
-
-
-def near_attribute(env: Env, name: str) -> str | None:
-    """The attribute of a chain with nearly this name, if no wrapper has one of this very name; methods do not count."""
-    chain = [wrapper for wrapper in chain_of(env) if not isinstance(wrapper, Tap)]
-    if any(hasattr(wrapper, name) for wrapper in chain):
-        return None
-    for wrapper in reversed(chain):
-        known = [one for one in dir(wrapper) if not callable(inspect.getattr_static(wrapper, one, None))]
-        if near := difflib.get_close_matches(name, known, n=1, cutoff=0.82):
-            return near[0]
-    return None
 
 
 def allow_no_options(env: Env) -> None:
