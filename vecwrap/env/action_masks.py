@@ -89,25 +89,19 @@ class ActionMasks:
         masks = self.now(env_ids)
         if masks is None:
             return
+        space = self._env.single_action_space
+        places = places_of(space, actions)
         for position, i in enumerate(env_ids.tolist()):
             mask, action = masks[i], row(actions, position)
-            if not mask.any() or mask[self._places(action)].all():
+            if not mask.any() or mask[places[position]].all():
                 continue
-            agent, space = self._env.row_agents[i], self._env.single_action_space
+            agent = self._env.row_agents[i]
             who = f"sub-environment {i}" + (f" ({agent} in game {self._env.row_games[i]})" if agent else "")
             start = int(space.start) if isinstance(space, spaces.Discrete) else 0
             raise ArgumentError(
                 f"actions[{position}], for {who}: expected a legal action, one of "
                 f"{(np.flatnonzero(mask) + start).tolist()}, got {action!r}; nothing was stepped"
             )
-
-    def _places(self, action: Any) -> Any:
-        space = self._env.single_action_space
-        if isinstance(space, spaces.Discrete):
-            return [int(action) - int(space.start)]
-        if isinstance(space, spaces.MultiDiscrete):
-            return np.array(self._firsts()) + (np.asarray(action) - space.start).ravel()
-        return np.arange(0, self._size(), 2) + np.asarray(action).ravel()
 
     def _given(self, observations: Any, infos: dict[str, Any], rows: IntArray) -> Any:
         """The mask of each of these rows, as the environment has it; None if none of them has any."""
@@ -160,6 +154,19 @@ def choices_of(space: spaces.Space[Any]) -> list[int]:
     if isinstance(space, spaces.MultiBinary):
         return [2] * math.prod(space.shape)
     raise ArgumentError(f"{MEMBER}: expected Discrete, MultiDiscrete or MultiBinary actions, got {space}")
+
+
+def places_of(space: spaces.Space[Any], actions: Batch) -> IntArray:
+    """(m, d) int64. Where each action is in its mask, for each of its dimensions; -1: outside of the space."""
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(actions - space.start, np.int64)[:, None]
+    if isinstance(space, spaces.MultiDiscrete):
+        firsts = np.array([0, *np.cumsum(space.nvec.ravel())[:-1]])
+        inside = ((actions >= space.start) & (actions < space.start + space.nvec)).reshape(len(actions), -1)
+        at = firsts + (actions - space.start).reshape(len(actions), -1)
+        return np.asarray(np.where(inside, at, -1))
+    flat = actions.reshape(len(actions), -1).astype(np.int64)
+    return np.asarray(2 * np.arange(flat.shape[1]) + flat)
 
 
 def draw_legal(space: spaces.Space[Any], masks: BoolArray, rng: np.random.Generator) -> Any:

@@ -70,6 +70,7 @@ class Core:
         self.num_envs = num_envs
         self.autoreset = autoreset
         self.runner = runner
+        self.name, self.copy, self.batch_size = runner.name, settings["copy"], batch_size
         self.books = runner.books = Books(num_envs, autoreset, runner, recovery=recovery, agents=agents, **settings)
         self.calls = Calls(self.books, runner)
         shared: dict[str, Any] = {"together": agents or 1, "batch_size": batch_size}
@@ -94,18 +95,6 @@ class Core:
         # A copy: gymnasium.make_vec later sets the id of `spec` to that of a whole pipeline.
         spec = self.description.spec
         self.env_id = spec.id if spec is not None else self.description.name
-
-    @property
-    def name(self) -> str:
-        return self.runner.name
-
-    @property
-    def copy(self) -> bool:
-        return self.books.copy
-
-    @property
-    def batch_size(self) -> int | None:
-        return self.books.batch_size
 
     @property
     def is_engine(self) -> bool:

@@ -235,12 +235,6 @@ class VecEnvWrapper(Declares, VecEnv):
             statistics: by the names of ``wrapper_statistics``; names and shapes have been checked.
         """
 
-    def _set_observation_space(self, single: spaces.Space[Any]) -> None:
-        self.face.has_observations(self, single)
-
-    def _set_action_space(self, single: spaces.Space[Any]) -> None:
-        self.face.has_actions(self, single)
-
     def refuse_wrapper_state(self, state: dict[str, Any]) -> None:
         """Raise CheckpointError if this wrapper cannot use a state; called on all wrappers before any is loaded."""
 
@@ -251,8 +245,8 @@ class VecEnvWrapper(Declares, VecEnv):
         """
         inner = self.env.face.pending
         self.num_envs = num_envs
-        self._set_observation_space(self.single_observation_space)
-        self._set_action_space(self.single_action_space)
+        self.face.has_observations(self, self.single_observation_space)
+        self.face.has_actions(self, self.single_action_space)
         batch_size = inner.batch_size and max(1, inner.batch_size * num_envs // inner.num_envs)
         shared: dict[str, Any] = {"start_index": inner.start_index, "together": together, "batch_size": batch_size}
         pending = Pending(np.arange(num_envs), seed=inner.seed, **shared)

@@ -96,7 +96,8 @@ class FrameStack(VecEnvWrapper):
         self.padding = padding
         self.channels = channels
         self._stacks = {key: _Stack(box, env.num_envs, k, axis, channels, padding) for key, box in stacked.items()}
-        self._set_observation_space(members.replaced(space, {key: each.space for key, each in self._stacks.items()}))
+        space = members.replaced(space, {key: each.space for key, each in self._stacks.items()})
+        self.face.has_observations(self, space)
         if None in self._stacks:
             self.face.shown = _Shown(self._stacks[None])
 

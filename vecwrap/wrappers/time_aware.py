@@ -73,7 +73,7 @@ class TimeAware(VecEnvWrapper):
         self._shown = self._times.copy()
         self._space = self._with_time(env.single_observation_space)
         self._box = flat_box("time_aware", self._space) if flatten else None
-        self._set_observation_space(self._space if self._box is None else self._box)
+        self.face.has_observations(self, self._space if self._box is None else self._box)
 
     def on_step(self, step: StepResult) -> None:
         times = self._times[step.rows] + step.acted

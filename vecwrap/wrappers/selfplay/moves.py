@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from vecwrap.env.action_masks import places_of
 from vecwrap.env.policy import PolicyCall
 from vecwrap.errors import ArgumentError, VecwrapError, kind_of, text_of
 from vecwrap.rows.batch import Batch, leaves, row, tree_map
@@ -84,7 +85,8 @@ class Moves:
 
     def _refuse_illegal(self, actions: Batch, masks: BoolArray | None, who: str) -> None:
         count = len(leaves(actions)[0][1])
-        if masks is not None and (places := _places(self._space, actions)) is not None:
+        if masks is not None and isinstance(self._space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+            places = places_of(self._space, actions)
             legal = np.take_along_axis(masks, np.where(places < 0, 0, places) % masks.shape[1], axis=1)
             bad = ~(legal & (places >= 0) & (places < masks.shape[1])).all(axis=1)
         elif isinstance(self._space, ARRAY_SPACES):
@@ -137,18 +139,3 @@ class Moves:
 def _axis(ndim: int) -> int:
     """Where the rows of a state are: first, but second of three, as in PyTorch's recurrent layers."""
     return 1 if ndim == 3 else 0
-
-
-def _places(space: spaces.Space[Any], actions: Batch) -> IntArray | None:
-    """(m, d) int64. Where each action is in its mask, for each of its dimensions; None if the space has no masks."""
-    if isinstance(space, spaces.Discrete):
-        return np.asarray(actions - space.start, np.int64)[:, None]
-    if isinstance(space, spaces.MultiDiscrete):
-        firsts = np.array([0, *np.cumsum(space.nvec.ravel())[:-1]])
-        inside = ((actions >= space.start) & (actions < space.start + space.nvec)).reshape(len(actions), -1)
-        at = firsts + (actions - space.start).reshape(len(actions), -1)
-        return np.asarray(np.where(inside, at, -1))
-    if isinstance(space, spaces.MultiBinary):
-        flat = actions.reshape(len(actions), -1).astype(np.int64)
-        return np.asarray(2 * np.arange(flat.shape[1]) + flat)
-    return None
