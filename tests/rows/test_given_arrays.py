@@ -41,12 +41,14 @@ class Halves:
     """What the wrappers of a chain give, under SB3's names."""
 
     def __init__(self, env):
-        def half(name):
-            return next(getattr(wrapper, name) for wrapper in env.chain if hasattr(wrapper, name))
-
-        self.normalize_obs, self.unnormalize_obs = half("observations").normalize, half("observations").unnormalize
-        if any(hasattr(wrapper, "rewards") for wrapper in env.chain):
-            self.normalize_reward, self.unnormalize_reward = half("rewards").normalize, half("rewards").unnormalize
+        for wrapper in env.chain:
+            if isinstance(wrapper, Normalize | NormalizeObs):
+                self.normalize_obs, self.unnormalize_obs = (
+                    wrapper.observations.normalize,
+                    wrapper.observations.unnormalize,
+                )
+            if isinstance(wrapper, Normalize | NormalizeReward):
+                self.normalize_reward, self.unnormalize_reward = wrapper.rewards.normalize, wrapper.rewards.unnormalize
 
 
 @pytest.mark.parametrize("wrappers", BOTH, ids=str)
