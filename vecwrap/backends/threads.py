@@ -71,8 +71,6 @@ class Threads(Runner):
             thread.local.attach(books.slots)
         return first
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
-
     def _by_thread(self, env_ids: Iterable[int]) -> list[tuple[_Share, list[int]]]:
         ids = list(env_ids)
         each = [(thread, [i for i in ids if i in thread.env_ids]) for thread in self._threads]
@@ -125,8 +123,6 @@ class Threads(Runner):
             for failure in thread.call(partial(thread.local.make_anew, own)).result():
                 self.books.not_made(failure)
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
-
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         arguments_of = dict(zip(env_ids, arguments, strict=True))
         self._calls = []
@@ -149,8 +145,6 @@ class Threads(Runner):
     def envs(self) -> list[Any] | None:
         shares = [thread.local.envs for thread in self._threads]
         return None if None in shares else [env for share in shares for env in share or ()]
-
-    # -- the end -------------------------------------------------------------------------------------------------------
 
     def stop(self, timeout: float, terminate: bool) -> None:
         if self.books.forked:

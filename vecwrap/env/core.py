@@ -118,8 +118,6 @@ class Core:
         counts, lost = restarts.counts.copy(), recovery.lost_episodes.copy()
         return Health(counts, lost, tuple(restarts.reasons), self.runner.health())
 
-    # -- schedules of seeds --------------------------------------------------------------------------------------------
-
     def follow(self, schedules: Sequence[bytes]) -> None:
         """Have seedless resets get what these schedules say, one for each sub-environment."""
         if self.books.agents:
@@ -158,8 +156,6 @@ class Core:
         pending.seed = None
         if self.books.recovery is not None:
             self.books.recovery.seeded(seeds)
-
-    # -- saved states --------------------------------------------------------------------------------------------------
 
     def sub_env_states(self) -> tuple[list[dict[str, Any]] | None, str | None]:
         """Return the state of each sub-environment, or None and the reason."""
@@ -217,8 +213,6 @@ class Core:
         if self.books.recovery is not None:
             return self.books.recovery.attributes_of(i, state)
         return dict(state.get("recovery", {}).get("attributes", {}))
-
-    # -- the end -------------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float | None, terminate: bool, *, tell: bool = False) -> None:
         if not self.is_open:

@@ -72,8 +72,6 @@ class InfoCells:
         # What `columns` did last: the rows' layouts, and what `_survey` says of them.
         self._latest: tuple[bytes, _Plan | None, int, list[tuple[int, int]]] = _NOTHING
 
-    # -- writing -------------------------------------------------------------------------------------------------------
-
     def put(self, row: int, info: dict[str, Any]) -> bool:
         """Store an info; return False if it does not fit, or its layout is new."""
         if not info:
@@ -113,8 +111,6 @@ class InfoCells:
     def forget(self, row: int) -> None:
         self.layouts[row] = 0
 
-    # -- from one process to another -----------------------------------------------------------------------------------
-
     def know(self, layouts: dict[int, Layout], base: int = 0) -> None:
         """Record what another process has learnt, whose numbers begin above ``base``."""
         for number, (keys, types) in layouts.items():
@@ -136,8 +132,6 @@ class InfoCells:
             self.layouts[rows] = 0
         else:
             self.layouts[rows], self._integers[rows] = payload
-
-    # -- reading -------------------------------------------------------------------------------------------------------
 
     def get(self, row: int) -> dict[str, Any] | None:
         layout = self.known.get(int(self.layouts[row]))

@@ -141,9 +141,6 @@ def no_frames(name: str, got: str) -> str:
     )
 
 
-# -- arguments of one environment -------------------------------------------------------------------------------------
-
-
 def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
     """Copy arguments for one environment, each in its own type; a part that occurs twice stays one."""
     memo = {} if memo is None else memo

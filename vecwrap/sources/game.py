@@ -22,12 +22,11 @@ from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, chain_of_game, is_game, same_space
 from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.game_saving import game_state, load_game_state
 from vecwrap.sources.own_spaces import own_spaces_of_game
 from vecwrap.sources.raw_rewards import float_reward
+from vecwrap.sources.saving import game_state, load_game_state
 from vecwrap.sources.seats import ALL, Seats, agents_of, name_of
 from vecwrap.sources.several import Several
-from vecwrap.sources.shortcut import Shortcut
 from vecwrap.sources.sub_env import NUMBERS, Takeover, frame_of, yours
 
 
@@ -605,3 +604,39 @@ def is_parallel(env: Any) -> bool:
 
 def nothing_of(space: spaces.Space[Any]) -> Any:
     return next(iter(iterate(batch_space(space, 1), create_empty_array(space, 1))))
+
+
+_ORDER = "OrderEnforcingWrapper"
+_TRANSPARENT = frozenset(  # without state of their own
+    {_ORDER, "AssertOutOfBoundsWrapper", "TerminateIllegalWrapper", "ClipOutOfBoundsWrapper", "CaptureStdoutWrapper"}
+)
+
+
+class Shortcut:
+    """Gives what an ``AECEnv`` gives, past PettingZoo's wrappers, which forward each attribute through all of them.
+
+    ``play`` steps and observes, ``state`` knows.
+    """
+
+    def __init__(self, env: Any) -> None:
+        from pettingzoo.utils.env import AECEnv
+
+        # Without the wrapper that only checks the order of calls, which is ours.
+        self.play = env.env if _name(env) == _ORDER else env
+        self.state = env
+        while _name(self.state) in _TRANSPARENT:
+            self.state = self.state.env
+        self._last: Any = None if type(env).last is AECEnv.last else env.last
+
+    def last(self, agent: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """As ``env.last()``, of the agent whose turn it is."""
+        if self._last is not None:
+            return self._last()  # type: ignore[no-any-return]
+        seen, state = self.play.observe(agent), self.state
+        paid = state._cumulative_rewards[agent]  # noqa: SLF001  # as AECEnv.last does
+        return seen, paid, state.terminations[agent], state.truncations[agent], state.infos[agent]
+
+
+def _name(env: Any) -> str:
+    kind = type(env)
+    return kind.__name__ if kind.__module__.startswith("pettingzoo.utils.wrappers.") else ""

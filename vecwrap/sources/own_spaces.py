@@ -6,13 +6,12 @@ import contextlib
 import inspect
 import weakref
 from collections.abc import Iterator, Sequence
-from copy import copy, deepcopy
+from copy import deepcopy
 from typing import Any
 
 import gymnasium
-from gymnasium import spaces
+import numpy as np
 
-from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.sources.description import Env, chain_of, chain_of_game
 
 Space = gymnasium.Space[Any]
@@ -109,24 +108,14 @@ def load_space_states(env: Env, states: list[dict[str, Any] | None]) -> None:
 
 def _with_own_generators(space: Any, copies: dict[int, tuple[Space, Space]]) -> Any:
     """Copy a space without its generators; bounds are shared, for they may be large and nobody writes into them."""
-    if id(space) in copies:
-        return copies[id(space)][1]
-    if isinstance(space, (*ARRAY_SPACES, spaces.Text)):
-        own: Any = copy(space)
-    elif isinstance(space, spaces.Dict):
-        own = copy(space)
-        own.spaces = {key: _with_own_generators(part, copies) for key, part in space.spaces.items()}
-    elif isinstance(space, spaces.Tuple):
-        own = copy(space)
-        own.spaces = tuple(_with_own_generators(part, copies) for part in space.spaces)
-    else:
-        own = deepcopy(space)
-        if own != space:
-            raise TypeError("a space without an == of its own would be another one than the others'")
-        for part in _parts(own):
-            part._np_random = None  # type: ignore[assignment]  # noqa: SLF001
-    own._np_random = None  # noqa: SLF001
-    copies[id(space)] = space, own
+    known = {key: copied for key, (_, copied) in copies.items()}
+    bounds = {id(value): value for part in _parts(space) for value in vars(part).values() if type(value) is np.ndarray}
+    own = deepcopy(space, {**known, **bounds})
+    if own != space:
+        raise TypeError("a space without an == of its own would be another one than the others'")
+    for part, of_own in zip(_parts(space), _parts(own), strict=True):
+        of_own._np_random = None  # type: ignore[assignment]  # noqa: SLF001
+        copies[id(part)] = part, of_own
     return own
 
 

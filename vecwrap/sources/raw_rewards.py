@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from vecwrap.sources.old_api import refuse_no_pair
+from vecwrap.sources.failure import refuse_no_pair
 
 
 class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -91,8 +91,6 @@ class Several(ABC):
     def close(self, timeout: float, terminate: bool) -> None:
         """Close it."""
 
-    # -- one for all ---------------------------------------------------------------------------------------------------
-
     def announce(self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         """Expect to be asked this of these rows, each with its arguments; it is done when the first takes part."""
         self._announced = method, rows, arguments

@@ -25,9 +25,8 @@ from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, Env, chain_of, is_game
-from vecwrap.sources.failure import Failure, said_by
+from vecwrap.sources.failure import Failure, not_an_env, refuse_no_pair, said_by
 from vecwrap.sources.masks import masks_method, with_mask
-from vecwrap.sources.old_api import not_an_env, refuse_no_pair
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import Tap, float_reward
 from vecwrap.sources.saving import env_state, is_plain, load_env_state

@@ -150,8 +150,6 @@ class Atari(Declares, Lives):
     def _life_lost(self) -> bool:
         return super()._life_lost() and self._settings.terminal_on_life_loss is True
 
-    # -- what the plan asks -------------------------------------------------------------------------------------------
-
     @classmethod
     def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments to make an id with, so that it skips no frames and only this wrapper sets stickiness.

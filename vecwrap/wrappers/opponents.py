@@ -15,12 +15,11 @@ from vecwrap.errors import CheckpointError, PlanError, did_you_mean
 from vecwrap.rows.step_result import IntArray
 from vecwrap.sources.description import same_space
 from vecwrap.wrappers.selfplay.learner_rows import INFOS, LearnerRows
-from vecwrap.wrappers.selfplay.moves import Moves
+from vecwrap.wrappers.selfplay.moves import Moves, Side
 from vecwrap.wrappers.selfplay.pool import OpponentPool
 from vecwrap.wrappers.selfplay.results import score_of
 from vecwrap.wrappers.selfplay.sampling import rule_of
 from vecwrap.wrappers.selfplay.scripted import RANDOM
-from vecwrap.wrappers.selfplay.sides import Side
 
 RANDOM_SEAT = "random"
 

@@ -176,8 +176,6 @@ class Video(VecEnvWrapper):
         with self._surviving():
             self._ask_for_frames(frozenset())
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
-
     def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
         """Open the files, and ask for the frames that come with the reset."""
         self._open()

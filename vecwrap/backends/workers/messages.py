@@ -189,8 +189,6 @@ class Channel:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    # -- sending -------------------------------------------------------------------------------------------------------
-
     @property
     def unsent(self) -> bool:
         """Whether something is still to be sent: ``flush`` when the socket can be written to."""
@@ -228,8 +226,6 @@ class Channel:
                 self._to_send.popleft()
             else:
                 self._to_send[0] = first[sent:]
-
-    # -- receiving -----------------------------------------------------------------------------------------------------
 
     def receive(self) -> bytes | None:
         """Return the next message, or None while it is incomplete; EOFError or OSError: the other end is gone."""

@@ -21,8 +21,7 @@ from vecwrap.rows.batch import Batch
 from vecwrap.rows.infos import columns, own_copy, row_of
 from vecwrap.rows.saved import fitting, fitting_list, put
 from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray, StepResult
-from vecwrap.wrappers.selfplay.moves import IllegalMoveError, Moves
-from vecwrap.wrappers.selfplay.sides import Side
+from vecwrap.wrappers.selfplay.moves import IllegalMoveError, Moves, Side
 
 MEMBER = "action_mask"
 INFOS = ("opponent", "seat", "result")

@@ -60,17 +60,7 @@ class Results:
         self.add(rows)
 
     def record(self, player: str, opponent: str, *, seat: int = 0, result: float) -> None:
-        """Count a game.
-
-        Args:
-            player: whose result it is.
-            opponent: whom it played.
-            seat: where the player sat, from 0.
-            result: positive for a win, 0 for a draw, negative for a loss.
-
-        Raises:
-            ArgumentError: a result that is not a number, or no such seat.
-        """
+        """Count a game; the result and the seat, from 0, are the player's, as in ``OpponentPool.record``."""
         if math.isnan(result):
             raise ArgumentError(
                 f"results: {player} against {opponent}: expected a result above, at or below 0, got {result}; a game "
