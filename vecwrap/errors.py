@@ -51,11 +51,7 @@ class VecwrapError(Exception):
 
 
 def cut(text: str, most: int = 8_000) -> str:
-    """Leave out the middle of a long text: a message may quote what a file or an environment says at any length.
-
-    >>> cut("a" * 50 + "b" * 1000 + "c" * 50, 100)[48:]
-    'aa ... (1,000 characters left out) ... cccccccccccccccccccccccccccccccccccccccccccccccccc'
-    """
+    """Leave out the middle of a long text: a message may quote what a file or an environment says at any length."""
     if len(text) <= most + 100:
         return text
     half = most // 2
@@ -63,19 +59,13 @@ def cut(text: str, most: int = 8_000) -> str:
 
 
 def printable(text: str) -> str:
-    """Write text for a message: on one line, without control characters."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 def printable_lines(text: str) -> str:
-    r"""Escape control characters in untrusted text: an environment's id, an exception, a name in a file.
-
-    >>> print(printable_lines("one\n\x1b[31mtwo"))
-    one
-    \u001b[31mtwo
-    """
+    """Escape control characters in untrusted text: an environment's id, an exception, a name in a file."""
     return "".join(part if part in "\n\t" else printable(part) for part in re.split(r"([\n\t])", text))
 
 
@@ -270,11 +260,7 @@ def paths_looked_at(kind: type[VecwrapError]) -> Iterator[None]:
 
 
 def text_of(error: BaseException) -> str:
-    r"""Return an exception's message, as text that can be printed anywhere; if it has none, where it was raised.
-
-    >>> text_of(ValueError("no such shape")), text_of(ValueError("lvl \udc80"))
-    ('no such shape', 'lvl \\udc80')
-    """
+    """Return an exception's message, as text that can be printed anywhere; if it has none, where it was raised."""
     try:
         text = str(error) or _raised_at(error)
         return text.encode(errors="backslashreplace").decode()
@@ -289,7 +275,6 @@ def _raised_at(error: BaseException) -> str:
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the name of an exception's class, even if its metaclass overrides ``__name__``."""
     name: str = type.__dict__["__name__"].__get__(type(error))
     return name
 
@@ -307,13 +292,7 @@ _MOST_COMPARED = 200  # characters; comparing longer texts takes minutes
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """Return ``' Did you mean "framestack"?'`` if a candidate is close to ``name``, else ``""``.
-
-    >>> did_you_mean("framestak", ["framestack", "monitor"])
-    ' Did you mean "framestack"?'
-    >>> did_you_mean("xyz", ["framestack", "monitor"])
-    ''
-    """
+    """Return ``' Did you mean "framestack"?'`` if a candidate is close to ``name``, else ``""``."""
     short = [near for near in candidates if len(near) <= _MOST_COMPARED] if len(name) <= _MOST_COMPARED else []
     near = difflib.get_close_matches(name, short, n=1, cutoff=0.6)
     return f' Did you mean "{near[0]}"?' if near else ""
@@ -434,7 +413,6 @@ def with_words(error: VecwrapError, words: str) -> VecwrapError:
 
 
 def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:
-    """Return the value, if it is one of these; PlanError otherwise."""
     if value not in values:
         near = did_you_mean(str(value), values)
         raise PlanError(f'{argument}: expected {" or ".join(values)}, got "{value}".{near}')

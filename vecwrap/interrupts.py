@@ -61,7 +61,6 @@ class Interrupts:
 
     @property
     def inside(self) -> bool:
-        """Whether a block is running: in this thread, another, or around a signal handler."""
         return self._depth > 0
 
     def hold(self) -> None:
@@ -76,7 +75,6 @@ class Interrupts:
             _holding.append(self)
 
     def came(self) -> bool:
-        """Whether an interrupt is being held back."""
         return _Gate.shut is not None
 
     def let_through(self) -> None:
@@ -190,7 +188,6 @@ def close_lost(one: Any) -> None:
 
 
 def _put_back() -> None:
-    """Replace the gate with the program's own handler."""
     gate = getsignal(SIGINT)
     if type(gate) is _Gate and get_ident() == MAIN:
         signal.signal(SIGINT, gate.handler)

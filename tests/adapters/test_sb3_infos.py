@@ -129,19 +129,6 @@ def test_elsewhere_they_are_told_what_to_use(wrappers):
     venv.close()
 
 
-@BACKENDS
-def test_a_new_attribute_near_to_another_warns(backend):
-    venv = adapted(short_cartpole, n=2, backend=backend)
-    with pytest.warns(UserWarning, match='Did you mean "gravity"'):
-        venv.set_attr("gravityy", 3.0, [1])
-    venv.set_attr("bonus", 1)
-    venv.set_attr("gravityy", 4.0)
-    assert venv.get_attr("gravityy") == [4.0, 4.0]
-    venv.close()
-
-
-def test_so_it_does_around_a_vec_env_of_sb3():
+def test_around_a_vec_env_of_sb3_they_are_there_too():
     with vecwrap.from_sb3(DummyVecEnv([short_cartpole] * 2)) as env:
         assert [type(one) for one in env.envs] == [Mine] * 2
-        with pytest.warns(UserWarning, match='Did you mean "gravity"'):
-            env.set_attr("gravityy", 3.0)

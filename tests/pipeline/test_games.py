@@ -191,8 +191,6 @@ def test_elsewhere_everyone_is_alive_and_to_move():
         assert env.alive.all()
         assert env.possible_agents == ()
         assert env.row_games.tolist() == [0, 1]
-        with pytest.raises(ArgumentError, match="game_states: expected games of several agents"):
-            env.game_states()
         with pytest.raises(ArgumentError, match="action_masks: .*reports none; expected infos"):
             env.action_masks()
 

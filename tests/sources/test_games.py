@@ -353,7 +353,7 @@ def test_calls_reach_each_game_once(backend):
         state = env.state_dict()
         assert state["sub_envs"] is None
         assert "turns" in state["sub_envs_missing"]
-        assert [one.tolist() for one in env.game_states()] == [[0.0, -1.0]] * 2
+        assert [one.tolist() for one in env.call("state")] == [[0.0, -1.0]] * 8
         assert env.possible_agents == ("ann", "bob", "cyd", "dot")
         assert env.row_games.tolist() == [0] * 4 + [1] * 4
         assert env.row_agents.tolist() == ["ann", "bob", "cyd", "dot"] * 2

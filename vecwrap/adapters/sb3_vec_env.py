@@ -553,7 +553,7 @@ class Sb3Engine(Engine):
         name = arguments[0][0]
         values: Sequence[Any]
         if method == "set_attr":
-            values = self.near(name, ids)
+            values = [None] * len(ids)
             for i, (_, value) in zip(ids, arguments, strict=True):
                 self.venv.set_attr(name, value, i)
         elif method == "get_attr":

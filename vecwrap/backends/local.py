@@ -33,7 +33,6 @@ class _Job:
     failures: list[Failure] = field(default_factory=list)
 
     def row(self, k: int) -> _Job:
-        """Return a job of one of its rows."""
         return _Job(self.env_ids[k : k + 1], None if self.resets is None else self.resets[k : k + 1], self.frames)
 
     def without(self, rows: set[int]) -> _Job:
@@ -81,12 +80,10 @@ class LocalRows:
 
     @property
     def sub_envs(self) -> list[Source]:
-        """The sub-environments, by ascending index."""
         return list(self._sub_envs.values())
 
     @property
     def engines(self) -> list[Engine]:
-        """The engines among these."""
         if not self._of_several:
             return []
         sources = [part.source for part in self._sub_envs.values() if isinstance(part, Part) and part.row == 0]
@@ -106,29 +103,22 @@ class LocalRows:
         return found
 
     def attach(self, slots: Slots) -> None:
-        """Set where the results go."""
         self._slots = slots
         for i, sub_env in self._sub_envs.items():
             sub_env.attach(slots, i)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to run."""
         return bool(self._jobs)
 
     def tell_frames(self, wanted: Sequence[Frames]) -> None:
-        """Set which frames to include with the rows requested from now on."""
         self._frames = {i: wanted[i] for i in self._factories}
 
     def step(self, env_ids: Sequence[int]) -> None:
-        """Request steps, with the actions in the slots."""
         if env_ids:
             self._jobs.append(_Job(env_ids, None, self._frames))
 
     def step_all(self, actions: Batch) -> bool:
-        """Step all rows at once; False if one failed: `run` reports what was done.
-
-        An ordinary step needs no job; one is left from where a row fails or an interrupt comes.
-        """
+        """Step all rows; False if one failed. Only where a row fails or Ctrl-C comes, a job is left."""
         if self._frames is not self._frames_set:
             self._set_frames(self._frames)
         if self._of_several:
@@ -167,13 +157,11 @@ class LocalRows:
         return job
 
     def reset(self, env_ids: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Request resets."""
         if env_ids:
             options = own_copy(options)  # the caller may change them before the reset runs
             self._jobs.append(_Job(env_ids, [(seed, options) for seed in seeds], self._frames))
 
     def forget(self, env_ids: Iterable[int]) -> None:
-        """Discard the requests to these rows."""
         rows = set(env_ids)
         self._jobs = deque(left for job in self._jobs if (left := job.without(rows)).env_ids)
 
@@ -260,7 +248,6 @@ class LocalRows:
         self._frames_set = frames
 
     def make_anew(self, takeovers: dict[int, Takeover]) -> list[Failure]:
-        """Recreate lost sub-environments; return the failures."""
         failures = []
         for i, takeover in takeovers.items():
             if (old := self._sub_envs.get(i)) is None:  # closed meanwhile, by another thread
@@ -279,7 +266,6 @@ class LocalRows:
         return failures
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        """Request a method of ``SubEnv`` on each, with its arguments."""
         announce([self._sub_envs[i] for i in env_ids], method, arguments)
         self._calls = deque((method, i, args) for i, args in zip(env_ids, arguments, strict=True))
         self._values, self._failures = {}, []

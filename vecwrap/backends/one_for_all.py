@@ -20,11 +20,7 @@ from vecwrap.sources.sub_env import Factory
 
 
 class OneForAll(Runner):
-    """n rows, all answered for by one sub-environment, to try vector wrappers on. It cannot be stepped.
-
-    Its owner closes the backend of that sub-environment, or the engine. ``of_game``: what its description says of a
-    game that was looked at.
-    """
+    """n rows, all answered for by one sub-environment, which its owner closes, to try vector wrappers on."""
 
     name: ClassVar[str] = "probe"
 

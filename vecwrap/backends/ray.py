@@ -48,7 +48,6 @@ class ActorLink(AnyWorker):
         self.news: deque[tuple[Any, ...]] = deque()  # messages that go with the next call
 
     def begin(self, handle: Any) -> None:
-        """Start over with another actor."""
         self.handle = handle
         self.restarts += 1
         self._up, self.made, self.torn = True, False, False
@@ -57,25 +56,21 @@ class ActorLink(AnyWorker):
         self.node, self.address = "", "?"
 
     def call(self, reference: Any, call: Expected) -> None:
-        """Record a call."""
         if not self.calls:
             self.since = time.monotonic()
         self.calls[reference] = call
 
     def forget(self) -> None:
-        """Expect nothing more from it."""
         self._up, self.handle = False, None
         self.calls.clear()
         self.news.clear()
 
     @property
     def deadline(self) -> float:
-        """When the next answer is overdue; infinity if it has no limit."""
         first = next(iter(self.calls.values()), None)
         return math.inf if first is None or first.seconds is None else self.since + first.seconds
 
     def owes(self) -> list[str]:
-        """The kinds of answers that it owes, in order."""
         return [call.kind for call in self.calls.values()]
 
     def __str__(self) -> str:

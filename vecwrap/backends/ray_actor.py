@@ -54,7 +54,6 @@ class ActorWorker(Worker):
         self._attach()
 
     def answer(self, data: bytes) -> Reply:
-        """Handle the messages; return the answer to the last one."""
         for message in decode(data):
             self._answer(message)
         reply, self._reply = self._reply, Reply(b"")
@@ -119,11 +118,9 @@ def host_class() -> Callable[[], Any]:
             return os.getpid(), node, ray.util.get_node_ip_address(), missing, answer
 
         def answer(self, data: bytes) -> Any:
-            """Handle the messages; None if there are no environments to handle them."""
             return None if self.worker is None else self.worker.answer(data)
 
         def close(self, timeout: float) -> None:
-            """Close the environments; engines get so many seconds."""
             worker, self.worker = self.worker, None
             if worker is not None:
                 worker.close(timeout)

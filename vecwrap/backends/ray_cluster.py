@@ -36,7 +36,6 @@ class Node:
 
 
 def check_address(address: str | None) -> None:
-    """Raise PlanError for an invalid address."""
     if address is None or address in ("auto", "local"):
         return
     if address.startswith("ray://"):
@@ -50,11 +49,7 @@ def check_address(address: str | None) -> None:
 
 
 class Cluster:
-    """A connection to a cluster.
-
-    Raises BackendError if there is none, or if this process is connected to another one; PlanError if ``ray.init``
-    rejects its arguments.
-    """
+    """A connection to a cluster; BackendError if there is none, or this process is connected to another one."""
 
     def __init__(self, address: str | None, timeout: float, init: Mapping[str, Any]) -> None:
         import ray
@@ -83,12 +78,10 @@ class Cluster:
         return bool(self.ray.is_initialized()) and self._present_connection() == self._connection
 
     def nodes(self) -> list[Node]:
-        """Return the machines that are up."""
         return [Node(one["NodeManagerAddress"], one["Resources"]) for one in self.ray.nodes() if one["Alive"]]
 
     @property
     def here(self) -> str:
-        """The id of the node that this process runs on."""
         node: str = self.ray.get_runtime_context().get_node_id()
         return node
 
@@ -160,7 +153,6 @@ class Cluster:
 
 
 def _is_held() -> bool:
-    """Whether the current connection was made here and is still in use."""
     return any(cluster.is_there() for cluster in _clusters)
 
 
@@ -174,10 +166,7 @@ def _no_cluster(address: str, why: str) -> BackendError:
 def share_out_over(
     n: int, workers: int | None, each: int | None, nodes: Sequence[Node], per_actor: float, *, together: int = 1
 ) -> list[range]:
-    """Return the sub-environments of each actor; by default as many actors as the nodes have CPUs for.
-
-    ``together``: so many stay together, as in ``share_out``.
-    """
+    """Return the sub-environments of each actor; by default as many actors as the nodes have CPUs for."""
     if workers is None and each is None:
         workers = max(1, _room_for("CPU", per_actor or 1.0, nodes))
     return share_out(n, workers, each, together=together)
@@ -236,11 +225,9 @@ class RayOptions(WorkerOptions):
 
     @property
     def needs(self) -> dict[str, float]:
-        """The resources that each actor requests, by Ray's names."""
         return {"CPU": self.num_cpus, "GPU": self.num_gpus, **(self.resources or {})}
 
     def refuse_no_room(self, actors: int, nodes: Sequence[Node]) -> None:
-        """Raise BackendError for requests that exceed the whole cluster, even if nothing else ran in it."""
         for name, amount in self.needs.items():
             if not amount:
                 continue
@@ -253,7 +240,6 @@ class RayOptions(WorkerOptions):
                 )
 
     def of_an_actor(self) -> dict[str, Any]:
-        """Return Ray's options for an actor."""
         return {
             "num_cpus": self.num_cpus,
             "num_gpus": self.num_gpus,

@@ -71,8 +71,6 @@ class Threads(Runner):
             thread.local.attach(books.slots)
         return first
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
-
     def _by_thread(self, env_ids: Iterable[int]) -> list[tuple[_Share, list[int]]]:
         ids = list(env_ids)
         each = [(thread, [i for i in ids if i in thread.env_ids]) for thread in self._threads]
@@ -125,8 +123,6 @@ class Threads(Runner):
             for failure in thread.call(partial(thread.local.make_anew, own)).result():
                 self.books.not_made(failure)
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
-
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         arguments_of = dict(zip(env_ids, arguments, strict=True))
         self._calls = []
@@ -149,8 +145,6 @@ class Threads(Runner):
     def envs(self) -> list[Any] | None:
         shares = [thread.local.envs for thread in self._threads]
         return None if None in shares else [env for share in shares for env in share or ()]
-
-    # -- the end -------------------------------------------------------------------------------------------------------
 
     def stop(self, timeout: float, terminate: bool) -> None:
         if self.books.forked:
@@ -186,7 +180,6 @@ def _answered(local: LocalRows, *asked: Any) -> tuple[dict[int, Any], list[Failu
 
 
 def _seconds(deadline: float | None) -> float | None:
-    """How long to wait until then; None for ever."""
     return None if deadline in (None, math.inf) else max(0.0, deadline - time.monotonic())
 
 
@@ -212,7 +205,6 @@ class _Home:
         return bool(self._came)
 
     def take(self) -> tuple[list[int], list[Failure]] | None:
-        """Return what came first."""
         if not self._came:
             return None
         with contextlib.suppress(Empty):  # what rang for it, so that rings do not pile up
@@ -221,8 +213,6 @@ class _Home:
 
 
 class _Share:
-    """A thread and its sub-environments."""
-
     def __init__(self, local: LocalRows, env_ids: Sequence[int], home: _Home, *, each: bool) -> None:
         self.local = local
         self.env_ids = env_ids
@@ -249,7 +239,6 @@ class _Share:
         return future
 
     def end(self, timeout: float, terminate: bool) -> Future[Any]:
-        """Have the thread close its sub-environments and end."""
         closed = self.call(partial(self.local.close, timeout, terminate))
         self._asked.put(None)
         return closed

@@ -45,23 +45,10 @@ class ActionMasks:
     def find(
         self, observations: Any, infos: dict[str, Any], rows: IntArray, *, waiting: Waiting = "all"
     ) -> BoolArray | None:
-        """Return the masks of all n rows, (n, k) bool, True if legal; those not among ``rows`` are True throughout.
+        """Return the masks of all n rows, (n, k) bool, k as sb3-contrib counts; None if none of ``rows`` has any.
 
-        k is as sb3-contrib counts: the number of actions, of a MultiDiscrete that of all its dimensions together, of a
-        MultiBinary two for each.
-
-        Args:
-            observations: the latest ones, n rows; only looked at around an engine, of which no others are known.
-            infos: those that came with them.
-            rows: whose mask is needed, because they act next.
-            waiting: what is legal for agents of games that are not to move: ``"all"``, ``"none"``, or ``"one"`` action,
-                the first of each dimension.
-
-        Returns:
-            The masks, or None if none of these rows has any.
-
-        Raises:
-            ArgumentError: a mask of the wrong form, or some of the rows have none.
+        ``rows`` are those that act next; others are True throughout. ``waiting`` is what is legal for agents that are
+        not to move: all, none, or the first of each dimension. Around an engine no other ``observations`` are known.
         """
         n, face = self._env.num_envs, self._env.face
         waits = self._env.core.slots.waits[face.numbering.sources(face.pending.all_ids)]
@@ -83,10 +70,7 @@ class ActionMasks:
         return masks
 
     def now(self, env_ids: IntArray | None = None) -> BoolArray | None:
-        """Return the masks of all n rows, as they are now; nothing is legal for a row that does not act next.
-
-        ``env_ids``: only those of these rows are needed.
-        """
+        """Return the masks of all n rows, (n, k) bool; nothing is legal for a row that does not act next."""
         face, slots = self._env.face, self._env.core.slots
         at = face.numbering.sources(face.pending.all_ids)
         idle = (slots.terminations[at] | slots.truncations[at]) & ~slots.first[at]
@@ -99,33 +83,25 @@ class ActionMasks:
         return masks
 
     def refuse_illegal(self, actions: Batch, env_ids: IntArray) -> None:
-        """Raise ArgumentError for the first action, in the space's form, that is not legal now."""
         told = self._env.face.told_masks
         if self._env.face.numbering.out and not told and self._has_method is not False:
             return  # some rows are pending, and others cannot be asked meanwhile
         masks = self.now(env_ids)
         if masks is None:
             return
+        space = self._env.single_action_space
+        places = places_of(space, actions)
         for position, i in enumerate(env_ids.tolist()):
             mask, action = masks[i], row(actions, position)
-            if not mask.any() or mask[self._places(action)].all():
+            if not mask.any() or mask[places[position]].all():
                 continue
-            agent, space = self._env.row_agents[i], self._env.single_action_space
+            agent = self._env.row_agents[i]
             who = f"sub-environment {i}" + (f" ({agent} in game {self._env.row_games[i]})" if agent else "")
             start = int(space.start) if isinstance(space, spaces.Discrete) else 0
             raise ArgumentError(
                 f"actions[{position}], for {who}: expected a legal action, one of "
                 f"{(np.flatnonzero(mask) + start).tolist()}, got {action!r}; nothing was stepped"
             )
-
-    def _places(self, action: Any) -> Any:
-        """Where an action is in a mask."""
-        space = self._env.single_action_space
-        if isinstance(space, spaces.Discrete):
-            return [int(action) - int(space.start)]
-        if isinstance(space, spaces.MultiDiscrete):
-            return np.array(self._firsts()) + (np.asarray(action) - space.start).ravel()
-        return np.arange(0, self._size(), 2) + np.asarray(action).ravel()
 
     def _given(self, observations: Any, infos: dict[str, Any], rows: IntArray) -> Any:
         """The mask of each of these rows, as the environment has it; None if none of them has any."""
@@ -163,7 +139,6 @@ class ActionMasks:
         )
 
     def _firsts(self) -> list[int]:
-        """The places of the first action of each dimension."""
         return [0, *np.cumsum(choices_of(self._env.single_action_space))[:-1].tolist()]
 
     def _size(self) -> int:
@@ -181,6 +156,19 @@ def choices_of(space: spaces.Space[Any]) -> list[int]:
     raise ArgumentError(f"{MEMBER}: expected Discrete, MultiDiscrete or MultiBinary actions, got {space}")
 
 
+def places_of(space: spaces.Space[Any], actions: Batch) -> IntArray:
+    """(m, d) int64. Where each action is in its mask, for each of its dimensions; -1: outside of the space."""
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(actions - space.start, np.int64)[:, None]
+    if isinstance(space, spaces.MultiDiscrete):
+        firsts = np.array([0, *np.cumsum(space.nvec.ravel())[:-1]])
+        inside = ((actions >= space.start) & (actions < space.start + space.nvec)).reshape(len(actions), -1)
+        at = firsts + (actions - space.start).reshape(len(actions), -1)
+        return np.asarray(np.where(inside, at, -1))
+    flat = actions.reshape(len(actions), -1).astype(np.int64)
+    return np.asarray(2 * np.arange(flat.shape[1]) + flat)
+
+
 def draw_legal(space: spaces.Space[Any], masks: BoolArray, rng: np.random.Generator) -> Any:
     """Draw an action for each of m rows, each legal one equally often; without a legal one, the first."""
     drawn = []
@@ -192,7 +180,6 @@ def draw_legal(space: spaces.Space[Any], masks: BoolArray, rng: np.random.Genera
 
 
 def masks_of(env: Any) -> BoolArray:
-    """Return the masks of an environment's rows, as ``VecEnv.action_masks`` says."""
     masks: BoolArray | None = env.face.action_masks.now()
     if masks is None:
         raise ArgumentError(f"action_masks: {env!r} reports none; expected {PLACES}")
@@ -208,5 +195,4 @@ def told_masks(face: Any) -> Any:
 
 
 def load_told_masks(face: Any, masks: Any) -> None:
-    """Load the result of ``told_masks``."""
     face.told_masks = {} if masks is None else {MEMBER: masks.copy(), f"_{MEMBER}": masks.any(axis=1)}

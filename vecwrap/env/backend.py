@@ -104,27 +104,19 @@ class Backend(VecEnv):
 
     @classmethod
     def of(cls, runner: type[Runner], factories: Sequence[Factory], **options: Any) -> Backend:
-        """Make one whose runner takes those of the options that are its own.
-
-        >>> import gymnasium
-        >>> from vecwrap.backends.subprocess import Subprocess
-        >>> Backend.of(Subprocess, [lambda: gymnasium.make("CartPole-v1")] * 2, workers=1, autoreset="disabled").close()
-        """
+        """Make one whose runner takes those of the options that are its own."""
         own = {name: options.pop(name) for name in option_names(runner.Options) if name in options}
         return cls(runner(**own), factories, **options)
 
     def new_line(self) -> Line:
-        """The way of a whole step where no wrapper is."""
         return Line(self.num_envs, self.single_action_space, (), (), (False, False))
 
     @property
     def runner(self) -> Runner:
-        """Where the sub-environments run."""
         return self.core.runner
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
-        """Whether it is closed."""
         return self.core.books.closed
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
@@ -137,7 +129,6 @@ class Backend(VecEnv):
         self.core.close(timeout, terminate, tell=True)
 
     def close_at_exit(self) -> None:
-        """Close it when the program ends."""
         timeout, terminate = self.runner.at_exit
         self.core.close(timeout, terminate)
 
@@ -151,10 +142,8 @@ class Backend(VecEnv):
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:
-        """A tuple of the sub-environments' generators (copies, if they live in other processes)."""
         return self.get_attr("np_random")
 
     @property
     def np_random_seed(self) -> Any:
-        """A tuple of the sub-environments' seeds."""
         return self.get_attr("np_random_seed")

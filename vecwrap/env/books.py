@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import compress, groupby
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
@@ -26,31 +26,10 @@ from vecwrap.rows.compare import is_same
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.sub_env import Takeover
 
 LOOK = 0.2  # seconds between checks while waiting: the workers' stderr, and whether the environment was closed
 _NONE: frozenset[int] = frozenset()
 _books: weakref.WeakSet[Books] = weakref.WeakSet()
-
-
-class _Runs(Protocol):
-    """What books ask of a runner; ``vecwrap.env.runner`` says what each is for."""
-
-    has_line: bool
-    of_its_process: ClassVar[str]
-
-    def send(self, env_ids: IntArray) -> None: ...
-    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None: ...
-    def poll(self, deadline: float | None) -> None: ...
-    def frames(self, wanted: Sequence[Frames]) -> None: ...
-    def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None: ...
-    def not_sent(self, env_ids: IntArray, error: BaseException) -> None: ...
-    def recreate(self, takeovers: dict[int, Takeover]) -> None: ...
-    def take_back(self, env_ids: Iterable[int]) -> None: ...
-    def notice_losses(self, env_ids: IntArray) -> None: ...
-    def lose_torn(self) -> None: ...
-    def step_whole(self, actions: Batch) -> bool: ...
-    def has_work(self) -> bool: ...
 
 
 class Onlooker(Protocol):
@@ -64,30 +43,15 @@ class Onlooker(Protocol):
 
 
 class Books:
-    """The rows of a backend, which a runner steps and resets.
+    """The rows of a backend, which a runner steps and resets."""
 
-    Attributes:
-        num_rows: n.
-        slots: where the runner's sub-environments write their rows; the runner makes it when it starts.
-        autoreset, copy, batch_size, debug: as the environment was built.
-        agents: how many consecutive rows are the agents of one game; 0 if these are no games.
-        interrupts: what holds back Ctrl-C.
-        out: the pending rows.
-        ready, failed: rows that have arrived or failed, and were not received yet.
-        progress: whether a row has arrived during the current wait.
-        due: lost sub-environments, and when to recreate them.
-        recovery: what is needed to recreate them; None if they are not.
-        closed, broken, forked: only ever set, maybe from another thread, a signal's handler, a fork; ``broken`` is
-            raised by every further call.
-    """
-
-    slots: Slots
+    slots: Slots  # where the runner's sub-environments write their rows; the runner makes it when it starts
 
     def __init__(
         self,
         num_rows: int,
         autoreset: Autoreset,
-        runner: _Runs,
+        runner: Any,  # a vecwrap.env.runner.Runner, which has books itself
         *,
         copy: bool,
         batch_size: int | None,
@@ -96,19 +60,20 @@ class Books:
         agents: int = 0,
     ) -> None:
         self.num_rows = num_rows
-        self.agents = agents
+        self.agents = agents  # how many consecutive rows are those of one game; 0 if these are no games
         self.runner = runner
         self.autoreset = autoreset
         self.copy = copy
         self.batch_size = batch_size
         self.debug = debug
-        self.recovery = recovery
+        self.recovery = recovery  # what is needed to recreate sub-environments; None if they are not
         self.all_ids: IntArray = np.arange(num_rows)
         self.all_ids.flags.writeable = False
         self.interrupts = Interrupts()
         self.endings = Endings(num_rows, resets_are_asked_for=autoreset is Autoreset.DISABLED, agents=agents)
+        # These three are only ever set, maybe from another thread, a signal's handler, a fork.
         self.closed = False
-        self.broken: VecwrapError | None = None
+        self.broken: VecwrapError | None = None  # raised by every further call
         self.forked = False
         self.owner = os.getpid()
         self.in_line = False  # whether the next whole step may: set by the end of a general call
@@ -117,17 +82,17 @@ class Books:
         self._together: tuple[int, str, str, tuple[str, ...]] = 1, "", "", ()
         self._may_be_in_line = runner.has_line and recovery is None and batch_size is None and not debug
         self._all = frozenset(range(num_rows))
-        self.out = _NONE
-        self.ready: list[int] = []
+        self.out = _NONE  # the pending rows
+        self.ready: list[int] = []  # rows that have arrived, and were not received yet
         self.failed: list[Failure] = []
-        self.progress = False
+        self.progress = False  # whether a row has arrived during the current wait
         self.latest: Batch = None
         self.latest_infos: tuple[Infos, Infos | None] = {}, None  # before wrappers changed them
         self.frame_requests: weakref.WeakKeyDictionary[Any, tuple[frozenset[int], frozenset[int]]]
         self.frame_requests = weakref.WeakKeyDictionary()
         self.frames_changed = False
         self.frames_told = [Frames.NONE] * num_rows
-        self.due: dict[int, float] = {}
+        self.due: dict[int, float] = {}  # lost sub-environments, and when to recreate them
         self.gone: set[int] = set()  # those that could not be recreated
         _books.add(self)
 
@@ -136,7 +101,6 @@ class Books:
         self._together = rows, name, why_no_masked_resets, agents
 
     def rule_out_line(self) -> None:
-        """Have every step take the general path."""
         self._may_be_in_line = False
 
     def _refuse_parts(self, env_ids: IntArray, *, of_reset: bool) -> None:
@@ -165,7 +129,6 @@ class Books:
         )
 
     def refuse_different(self, name: str, env_ids: Sequence[int], values: Sequence[Any]) -> None:
-        """Refuse different values of an attribute for the agents of one game, which has it once."""
         _, game, _, names = self._together
         first: dict[int, tuple[int, Any]] = {}
         for i, value in zip(env_ids, values, strict=True) if self.agents else ():
@@ -182,7 +145,6 @@ class Books:
         return slice(None) if env_ids is self.all_ids else env_ids
 
     def sources(self, env_ids: IntArray) -> IntArray:
-        """Return the same: each row has a sub-environment of its own."""
         return env_ids
 
     pictured = sources
@@ -190,7 +152,6 @@ class Books:
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
-        """Request a step of these rows, with their actions in the space's form."""
         self._refuse_parts(env_ids, of_reset=False)
         if self.onlooker is not None:
             self.onlooker.before(actions, env_ids)
@@ -216,7 +177,6 @@ class Books:
             raise
 
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Request a reset of these rows."""
         self._refuse_parts(env_ids, of_reset=True)
         self.runner.refuse_reset(seeds, options)
         if self.onlooker is not None:
@@ -298,7 +258,6 @@ class Books:
 
     @property
     def num_arrived(self) -> int:
-        """How many rows ``receive`` would return at once."""
         return len(self.ready) + len(self.failed)
 
     def _mark_out(self, env_ids: IntArray) -> None:
@@ -314,11 +273,9 @@ class Books:
         self.runner.send(env_ids)
 
     def mark_home(self, env_ids: IntArray) -> None:
-        """Let these rows no longer be pending."""
         self.out = _NONE if env_ids is self.all_ids else self.out.difference(env_ids.tolist())
 
     def request_frames(self, wrapper: Any, env_ids: IntArray, opening: IntArray) -> None:
-        """Note whose frames a wrapper wants, in place of what it wanted before."""
         self.frame_requests[wrapper] = (frozenset(env_ids.tolist()), frozenset(opening.tolist()))
         self.frames_changed, self.in_line = True, False
 
@@ -355,7 +312,6 @@ class Books:
         self.in_line = self._may_be_in_line and not special
 
     def begin_line(self) -> None:
-        """Have all rows pending, as on the general path."""
         self.in_line, self.out = False, self._all
 
     def leave_line(self) -> None:
@@ -364,7 +320,6 @@ class Books:
             self.mark_home(self.all_ids)
 
     def collect_line(self) -> StepResult:
-        """Return the rows, all of which have been stepped."""
         self.out = _NONE
         step = self.slots.collect(self.all_ids, copy=self.copy)
         self.latest_infos = step.infos, step.final_infos
@@ -374,7 +329,6 @@ class Books:
         return step
 
     def too_early(self) -> WaitTimeoutError:
-        """The error of a wait whose time has passed."""
         who = f"{len(self.out)} sub-environments have not" if self.out else "not all sub-environments have"
         return WaitTimeoutError(f"{who} answered yet; wait again")
 
@@ -397,7 +351,6 @@ class Books:
         return self.refused(failure)
 
     def _rows_of_source(self, i: int) -> list[int]:
-        """The row, or all rows of its game."""
         k = self.agents or 1
         return list(range(i - i % k, i - i % k + k))
 
@@ -409,10 +362,7 @@ class Books:
         return replace(failure, note=f"\nIt is not recreated, because {limit} are used up.")
 
     def lose(self, env_ids: Sequence[int], reason: str, *, made: bool = True) -> bool:
-        """Whether lost sub-environments are recreated; if so, also decide the results of their rows.
-
-        ``made``: they had been made already, so that a pending reset has been tried.
-        """
+        """Whether lost rows are recreated, and settle them; ``made``: a pending reset was tried already."""
         recovery = self.recovery
         if recovery is None:
             return False
@@ -501,12 +451,10 @@ class Books:
             raise ClosedEnvironmentError("the environment was closed meanwhile") from error
 
     def note_fork(self) -> None:
-        """Note that this is a copy in a forked process, which may lack what the rows need."""
         if self.runner.of_its_process:
             self.forked, self.in_line = True, False
 
     def refuse_forked(self, name: str) -> NoReturn:
-        """Raise the error of a call in a forked process."""
         raise BackendError(
             f"{name}: this environment was built in process {self.owner}, {self.runner.of_its_process}; build one in "
             f"this process ({os.getpid()})"

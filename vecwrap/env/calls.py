@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from vecwrap.env.books import Books, errors_of
 from vecwrap.env.runner import Runner
-from vecwrap.errors import ArgumentError, BackendError, did_you_mean
+from vecwrap.errors import ArgumentError, BackendError
 from vecwrap.interrupts import is_interrupt
 from vecwrap.sources.failure import Failure
 
@@ -18,21 +17,8 @@ class Calls:
 
     def __init__(self, books: Books, runner: Runner) -> None:
         self._books = books
-        self._runner = runner
+        self.runner = runner
         self._done: Collection[int] = ()  # who has answered the last call
-        self._misspelt: set[str] = set()  # new attributes that were warned of
-
-    def ask(self, method: str, ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        """Call a method of ``SubEnv`` on sub-environments, each with its arguments, without waiting."""
-        self._runner.ask(method, ids, arguments)
-
-    def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
-        """Wait for the results of ``ask``: values by index, and failures."""
-        return self._runner.answers(deadline)
-
-    def answers_are_kept(self) -> bool:
-        """Whether an interrupted wait for answers can be resumed."""
-        return self._runner.answers_are_kept()
 
     @staticmethod
     def raise_first(failures: Sequence[Failure]) -> None:
@@ -51,19 +37,18 @@ class Calls:
         books.wait_until_made(ids)
         with books.interrupts:
             books.interrupts.hold()
-            self._runner.ask(method, ids, arguments)
+            self.runner.ask(method, ids, arguments)
             books.interrupts.let_through()
             try:
-                values, failures = self._runner.answers(None)
+                values, failures = self.runner.answers(None)
             except Exception:
-                self._done = self._runner.answered()
+                self._done = self.runner.answered()
                 raise
         self._done = values
         self.raise_first(failures)
         return tuple(values[i] for i in ids)
 
     def of_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Call a method on all, each with its arguments."""
         return self.now(method, arguments, self._books.all_ids.tolist())
 
     def of_all(self, method: str, arguments: Sequence[tuple[Any, ...]] = ()) -> list[Any]:
@@ -77,7 +62,7 @@ class Calls:
         return list(self.of_each(method, each))
 
     def set_attr(self, name: str, values: Any, ids: Sequence[int]) -> None:
-        """Set an attribute; warn of a new one whose name is near that of another."""
+        """Set an attribute, and remember it for sub-environments that are recreated."""
         recovery = self._books.recovery
         each = values if isinstance(values, (list, tuple)) else [values] * len(ids)
         if len(each) != len(ids):
@@ -85,7 +70,7 @@ class Calls:
         self._books.refuse_different(name, ids, each)
         done: Collection[int] = ids
         try:
-            near = self.now("set_attr", [(name, value) for value in each], ids)
+            self.now("set_attr", [(name, value) for value in each], ids)
         except BaseException as error:
             if isinstance(error, Exception) and not is_interrupt(error):
                 done = self._done
@@ -95,10 +80,3 @@ class Calls:
                 for i, value in zip(ids, each, strict=True):
                     if i in done:
                         recovery.set_attribute(i, name, value)
-        if any(near) and name not in self._misspelt:
-            self._misspelt.add(name)
-            warnings.warn(
-                f'set_attr: "{name}" is new: no wrapper and no environment had it.'
-                f"{did_you_mean(name, filter(None, near))} It was set on the environment itself.",
-                stacklevel=3,
-            )

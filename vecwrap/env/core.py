@@ -23,6 +23,7 @@ from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.env.runner import Runner
 from vecwrap.errors import ArgumentError, BackendError, CheckpointError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.interrupts import counted_once
+from vecwrap.rows.normalizers import RewardNormalizer
 from vecwrap.rows.step_result import Autoreset, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
@@ -33,14 +34,7 @@ __all__ = ["Core"]
 
 
 class Core:
-    """A started backend, without a face.
-
-    Args:
-        runner: where the sub-environments run.
-        factories: one for each sub-environment.
-        settings: ``copy``, ``batch_size``, ``debug`` as the backend's.
-        restarts: what becomes of one that fails.
-    """
+    """A started backend, without a face."""
 
     is_open: bool = False  # whether something must still be stopped, including after an interrupted `close`
 
@@ -76,6 +70,7 @@ class Core:
         self.num_envs = num_envs
         self.autoreset = autoreset
         self.runner = runner
+        self.name, self.copy, self.batch_size = runner.name, settings["copy"], batch_size
         self.books = runner.books = Books(num_envs, autoreset, runner, recovery=recovery, agents=agents, **settings)
         self.calls = Calls(self.books, runner)
         shared: dict[str, Any] = {"together": agents or 1, "batch_size": batch_size}
@@ -102,38 +97,19 @@ class Core:
         self.env_id = spec.id if spec is not None else self.description.name
 
     @property
-    def name(self) -> str:
-        """The backend's name."""
-        return self.runner.name
-
-    @property
-    def copy(self) -> bool:
-        """Whether returned arrays are the caller's own."""
-        return self.books.copy
-
-    @property
-    def batch_size(self) -> int | None:
-        """How many rows ``recv`` waits for."""
-        return self.books.batch_size
-
-    @property
     def is_engine(self) -> bool:
-        """Whether the sub-environments cannot be reached one by one."""
         return bool(self.runner.engine)
 
     @property
     def slots(self) -> Slots:
-        """Where the sub-environments write their rows."""
         return self.books.slots
 
     def request_frames(self, wrapper: Any, env_ids: IntArray, opening: IntArray) -> None:
-        """Note whose frames a wrapper wants."""
         if self.runner.engine:
             raise PlanError(f"{self.runner.engine}: an engine cannot send frames; recorders need vecwrap's backends")
         self.books.request_frames(wrapper, env_ids, opening)
 
     def health(self) -> Health:
-        """Report restarts, lost episodes and workers."""
         recovery = self.books.recovery
         if recovery is None:
             none = np.zeros(self.num_envs, dtype=np.int64)
@@ -141,8 +117,6 @@ class Core:
         restarts = recovery.restarts
         counts, lost = restarts.counts.copy(), recovery.lost_episodes.copy()
         return Health(counts, lost, tuple(restarts.reasons), self.runner.health())
-
-    # -- schedules of seeds --------------------------------------------------------------------------------------------
 
     def follow(self, schedules: Sequence[bytes]) -> None:
         """Have seedless resets get what these schedules say, one for each sub-environment."""
@@ -163,11 +137,9 @@ class Core:
             self.books.recovery.follow(schedules)
 
     def scheduled(self) -> tuple[dict[str, Any], ...]:
-        """Return the position of each sub-environment in its schedule, and the state of its function."""
         return tuple(self.calls.of_all("scheduled"))
 
     def go_on_in_schedule(self, states: Sequence[dict[str, Any]]) -> None:
-        """Load what ``scheduled`` gave."""
         self.calls.of_each("go_on_in_schedule", [(state,) for state in states])
         episodes = [state["episodes"] for state in states]
         self.books.slots.scheduled[:] = episodes
@@ -184,8 +156,6 @@ class Core:
         pending.seed = None
         if self.books.recovery is not None:
             self.books.recovery.seeded(seeds)
-
-    # -- saved states --------------------------------------------------------------------------------------------------
 
     def sub_env_states(self) -> tuple[list[dict[str, Any]] | None, str | None]:
         """Return the state of each sub-environment, or None and the reason."""
@@ -244,10 +214,7 @@ class Core:
             return self.books.recovery.attributes_of(i, state)
         return dict(state.get("recovery", {}).get("attributes", {}))
 
-    # -- the end -------------------------------------------------------------------------------------------------------
-
     def close(self, timeout: float | None, terminate: bool, *, tell: bool = False) -> None:
-        """Close everything; ``tell``: warn of a pending call."""
         if not self.is_open:
             return
         books = self.books
@@ -285,7 +252,6 @@ def in_short(env: Any, core: Core) -> str:
 
 
 def find_wrapper(env: Any, kind: Any) -> Any:
-    """Return the outermost wrapper of a class, as ``VecEnv.find`` says."""
     if not isinstance(kind, type):
         raise ArgumentError(
             f"find: kind: expected the class of a wrapper, got {kind!r}; classes of the wrappers here are "
@@ -297,8 +263,16 @@ def find_wrapper(env: Any, kind: Any) -> Any:
     raise LookupError(f"{env!r} has no wrapper {kind.__name__}")
 
 
+def normalizers_of(chain: Sequence[Any], kind: type[Any]) -> list[Any]:
+    """All that normalise observations, or rewards, inner first."""
+    found = [half for wrapper in reversed(chain[:-1]) for half in wrapper.normalizers() if isinstance(half, kind)]
+    if not found:
+        what, wrapper = ("rewards", "reward") if kind is RewardNormalizer else ("observations", "obs")
+        raise LookupError(f"{chain[0]!r} has no wrapper that normalises {what}: normalize or normalize_{wrapper}")
+    return found
+
+
 def envs_of(env: Any, core: Core) -> list[Any]:
-    """Return the sub-environments, if all of them live in this process."""
     if (envs := core.runner.envs()) is None:
         raise AttributeError(
             f"{env!r} has no envs: its sub-environments live in other processes, or in an engine; use "

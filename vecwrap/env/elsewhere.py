@@ -40,7 +40,6 @@ def refuse_mode(mode: Any) -> None:
 
 
 def refuse_render_mode(name: str, mode: str | None, needed: str | None) -> None:
-    """Refuse to render without a mode, or in another than the needed one."""
     if mode is None and needed is None:
         raise ArgumentError(
             f'{name}: built without a render mode; expected for example build(..., render_mode="rgb_array")'
@@ -72,5 +71,4 @@ def what_came(env: Any) -> str:
 
 
 def refuse_source(source: Any) -> NoReturn:
-    """Refuse what is no source of statistics."""
     raise ArgumentError(f"stats: expected a vecwrap environment or a file written by its save, got {what_came(source)}")

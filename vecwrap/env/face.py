@@ -39,20 +39,7 @@ _PRIOR = {"step": "step_async", "reset": "reset_async", "send": "send"}
 
 
 class Pending:
-    """The call that the faces of a chain with one numbering of rows wait for, and what they share beside it.
-
-    Attributes:
-        num_envs: n.
-        all_ids: (n,) int64. All rows, the very array by which they are recognised below.
-        call: ``"step"``, ``"reset"``, ``"send"``, ``"call"``, or None.
-        through: the result that has passed all wrappers, until it is returned.
-        resetting: all rows of the last call that requested resets.
-        seed: of ``build``; used by the first reset if it is given none.
-        start_index: added to the index of each sub-environment in seeds.
-        together: so many consecutive rows have one seed: the agents of a game.
-        batch_size: how many rows ``recv`` waits for; None: for all that are pending.
-        of_chain: those of all numberings in the chain, of which one at most has a call.
-    """
+    """The call that the faces of a chain with one numbering of rows wait for, and what they share beside it."""
 
     def __init__(
         self,
@@ -64,15 +51,15 @@ class Pending:
         batch_size: int | None = None,
     ) -> None:
         self.num_envs = len(all_ids)
-        self.together = together
+        self.together = together  # so many consecutive rows have one seed: the agents of a game
         self.batch_size = batch_size
-        self.all_ids = all_ids
-        self.call: str | None = None
-        self.through: tuple[StepResult, FiveTuple] | None = None
-        self.resetting: frozenset[int] = frozenset()
-        self.seed = seed
+        self.all_ids = all_ids  # the very array by which all rows are recognised below
+        self.call: str | None = None  # "step", "reset", "send" or "call"
+        self.through: tuple[StepResult, FiveTuple] | None = None  # the wrappers, until it is returned
+        self.resetting: frozenset[int] = frozenset()  # all rows of the last call that requested resets
+        self.seed = seed  # of build; used by the first reset if it is given none
         self.start_index = start_index
-        self.of_chain = [self]
+        self.of_chain = [self]  # those of all numberings in the chain, of which one at most has a call
         self.asked: list[int] = []  # the sub-environments of the pending call to methods
 
     def seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
@@ -86,17 +73,11 @@ class Pending:
         return [own if own is not None else built for own, built in zip(given, of_build, strict=True)]
 
     def indices(self, indices: Any, what: str = "env_ids", *, once: bool = False) -> IntArray:
-        """Read indices of sub-environments; None means all."""
         return self.all_ids if indices is None else read_indices(indices, self.num_envs, what, once=once)
 
 
 class Shown:
-    """The observations that were last shown, so that a masked reset can repeat the other rows.
-
-    Args:
-        books: the backend's.
-        num_envs: n.
-    """
+    """The observations that were last shown, so that a masked reset can repeat the other rows."""
 
     def __init__(self, books: Books, num_envs: int) -> None:
         self._books = books
@@ -119,24 +100,14 @@ class Shown:
         batches.scatter(self._batch, step.rows, step.observations)
 
     def all(self) -> Batch:
-        """All n rows, as fresh arrays."""
         return batches.copy(self._books.slots.observations.batch() if self._batch is None else self._batch)
 
     def load(self, batch: Batch) -> None:
-        """Take in what ``all`` gave."""
         self._batch = batches.copy(batch)
 
 
 class Face:
-    """One environment of a chain, as whoever calls it sees it.
-
-    Args:
-        env: the environment, which has this face; not kept alive by it.
-        rows: its rows.
-        numbering: those at the bottom of them that have the same numbers, and know where each row is.
-        books: the backend's.
-        pending: shared with what is inside, if that numbers its rows alike.
-    """
+    """One environment of a chain, as whoever calls it sees it."""
 
     object_leaves: bool  # whether observations have any, which are converted for Gymnasium
     scalar_boxes: bool
@@ -154,19 +125,16 @@ class Face:
         self.shown = Shown(books, pending.num_envs)
 
     def has_observations(self, env: Any, single: spaces.Space[Any]) -> None:
-        """Set the environment's space of one observation and, with it, the batched one."""
         env.single_observation_space = single
         env.observation_space = batch_space(single, env.num_envs)
         self.shows(single)
 
     def shows(self, single: spaces.Space[Any]) -> None:
-        """Set the space of one observation."""
         self.single_observation_space = single
         self.object_leaves = gymnasium_form.has_objects(single)
         self.scalar_boxes = gymnasium_form.has_scalar_boxes(single)
 
     def has_actions(self, env: Any, single: spaces.Space[Any]) -> None:
-        """Set the environment's space of one action and, with it, the batched one."""
         env.single_action_space = single
         env.action_space = batch_space(single, env.num_envs)
 
@@ -175,13 +143,11 @@ class Face:
 
     @cached_property
     def action_masks(self) -> ActionMasks:
-        """What finds the masks of the environment."""
         return ActionMasks(self._found())
 
     # -- what may be called when ---------------------------------------------------------------------------------------
 
     def refuse_closed(self, name: str) -> None:
-        """Raise an error if the environment is closed, broken, or of another process."""
         books = self.books
         if books.closed:
             raise ClosedEnvironmentError(
@@ -193,7 +159,6 @@ class Face:
             raise books.broken
 
     def refuse_pending(self, name: str, allow: str | None = None) -> None:
-        """Raise AlreadyPendingCallError if a call is pending, except for ``allow``."""
         self.refuse_closed(name)
         for pending in self.pending.of_chain:
             if (call := pending.call) is None or (call == allow and pending is self.pending):
@@ -206,7 +171,6 @@ class Face:
             )
 
     def refuse_ended(self, env_ids: IntArray) -> None:
-        """Raise ResetNeededError if one of these rows must not be stepped before a reset."""
         endings = self.numbering.endings
         ended = env_ids[endings.ended[env_ids]]
         if not len(ended):
@@ -394,7 +358,6 @@ class Face:
         return in_order
 
     def call(self, calls: Calls, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], indices: Any) -> None:
-        """Start a call of a method of each sub-environment."""
         self.refuse_pending("call_async")
         if name in ("reset", "step", "close"):
             raise ArgumentError(f"call({name!r}): use the vector environment's {name}(), so that it can track episodes")
@@ -402,21 +365,20 @@ class Face:
         books.wait_until_made(ids)
         with books.interrupts:
             books.interrupts.hold()
-            calls.ask("call", ids, [(name, args, kwargs)] * len(ids))
+            calls.runner.ask("call", ids, [(name, args, kwargs)] * len(ids))
             self.pending.asked, self.pending.call, books.in_line = ids, "call", False
 
     def wait_for_call(self, calls: Calls, timeout: float | None) -> tuple[Any, ...]:
-        """Return what the pending call gave."""
         pending = self.pending
         self.refuse_closed("call_wait")
         if pending.call != "call":
             raise NoAsyncCallError("Calling `call_wait` without any prior call to `call_async`.", "call")
         try:
             with self.books.interrupts:
-                values, failures = calls.answers(None if timeout is None else time.monotonic() + timeout)
+                values, failures = calls.runner.answers(None if timeout is None else time.monotonic() + timeout)
         except BaseException as error:
             goes_on = isinstance(error, TimeoutError) or (
-                (is_interrupt(error) or not isinstance(error, Exception)) and calls.answers_are_kept()
+                (is_interrupt(error) or not isinstance(error, Exception)) and calls.runner.answers_are_kept()
             )
             if not goes_on:
                 pending.call = None
@@ -457,7 +419,6 @@ class Face:
         return self.in_form(step.observations), step.rewards, step.terminations, step.truncations, infos
 
     def _of_games(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
-        """Add who is to move and who is in the game, (m,) bool."""
         infos = make_room(infos, "to_move", "alive")
         everyone = np.ones(len(step.env_ids), dtype=np.bool_)
         flags = {"to_move": step.to_move.copy(), "alive": step.alive.copy()}
@@ -471,10 +432,7 @@ class Face:
         return self._has_member
 
     def _with_masks(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
-        """Have the masks as a column, int8: what is legal for the rows that act next, and nothing for the others.
-
-        A mask in an info of an environment's end stays: it is that environment's own.
-        """
+        """Have the masks as a column, int8: what is legal for the rows that act next, and nothing for the others."""
         idle = ~step.to_move
         if MEMBER in infos:
             self._note_masks(step, infos)
@@ -506,19 +464,16 @@ class Face:
         self.told_masks = columns(rows)
 
     def in_form(self, observations: Batch) -> Any:
-        """Return observations in Gymnasium's form."""
         return gymnasium_form.to_gymnasium(observations) if self.object_leaves else observations
 
 
 def _is_alike(one: Any, other: Any) -> bool:
-    """Whether two columns are arrays whose rows have the same form."""
     if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
         return False
     return bool(one.dtype == other.dtype and one.shape[1:] == other.shape[1:])
 
 
 def with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
-    """Return a result that says which rows these are."""
     return (*result[:4], {**make_room(result[4], "env_id"), "env_id": step.env_ids.copy()})
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.env.core import Core
 from vecwrap.env.face import Face
-from vecwrap.errors import ArgumentError
 from vecwrap.rows.step_result import BoolArray, IntArray
 
 
@@ -18,24 +15,20 @@ def _sources(face: Face) -> IntArray:
 
 
 def row_games(face: Face, core: Core) -> IntArray:
-    """(n,) int64. The number of each row's game."""
     return _sources(face) // (core.books.agents or 1)
 
 
 def row_agents(face: Face, core: Core) -> NDArray[np.str_]:
-    """(n,) text. The name of each row's agent."""
     names = core.description.agents or ("",)
     return np.array([names[i % len(names)] for i in _sources(face).tolist()])
 
 
 def to_move(face: Face, core: Core) -> BoolArray:
-    """(n,) bool. Whose next action will be used."""
     waits: BoolArray = core.slots.waits[_sources(face)]
     return ~waits
 
 
 def alive(face: Face, core: Core) -> BoolArray:
-    """(n,) bool. Whose agent is in the game."""
     gone: BoolArray = core.slots.gone[_sources(face)]
     return ~gone
 
@@ -46,12 +39,3 @@ def one_a_game(face: Face, core: Core) -> list[int] | None:
         return None
     _, firsts = np.unique(row_games(face, core), return_index=True)
     return list(firsts.tolist())
-
-
-def game_states(env: Any, core: Core) -> tuple[Any, ...]:
-    """Return the state of each game."""
-    k = core.books.agents
-    if not k:
-        raise ArgumentError(f"game_states: expected games of several agents, got {env!r}")
-    firsts = list(range(0, core.num_envs, k))
-    return core.calls.now("game_state", [()] * len(firsts), firsts)

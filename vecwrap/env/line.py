@@ -21,16 +21,7 @@ from vecwrap.rows.step_result import StepResult
 
 
 class Line:
-    """The way of a whole step through a chain.
-
-    Args:
-        num_envs: n.
-        single_action_space: of the outermost wrapper; None if a wrapper does more than its hooks.
-        downwards: the wrappers that change actions, outermost first, without the outermost one itself: a reference to
-            it would keep an unused one alive.
-        upwards: those that change results, innermost first, without the outermost one.
-        outermost: whether the outermost one changes actions, and whether it changes results.
-    """
+    """The way of a whole step through a chain; it does not keep the outermost wrapper alive."""
 
     def __init__(
         self,

@@ -65,5 +65,4 @@ class RestartOptions(Options):
 
     @property
     def restart(self) -> bool:
-        """Whether what is lost is recreated."""
         return self.on_failure == "restart"

@@ -23,7 +23,6 @@ STRIP, LINE = 18, 3  # pixels: the height of a label, and the width of the lines
 
 
 def refuse_without_frames(wrapper: str, render_mode: str | None) -> None:
-    """Refuse an environment that renders no images."""
     if render_mode != "rgb_array":
         raise PlanError(
             f'{wrapper}: expected an environment built with render_mode="rgb_array", got {render_mode!r}; for example '
@@ -32,28 +31,14 @@ def refuse_without_frames(wrapper: str, render_mode: str | None) -> None:
 
 
 def grid(num_tiles: int) -> tuple[int, int]:
-    """Return the rows and columns of this many tiles: as few empty places as possible, then as square as possible.
-
-    There are at most three times as many columns as rows, and never fewer.
-
-    >>> grid(8), grid(4), grid(2), grid(7)
-    ((2, 4), (2, 2), (1, 2), (2, 4))
-    """
+    """Return rows and columns of tiles: few empty places, and at most three times as many columns as rows."""
     wide = [(rows, -(-num_tiles // rows)) for rows in range(1, math.isqrt(num_tiles - 1) + 2)]
     allowed = [(rows, columns) for rows, columns in wide if rows <= columns <= 3 * rows]
     return min(allowed, key=lambda shape: (shape[0] * shape[1] - num_tiles, shape[1] - shape[0]))
 
 
 def tile(frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
-    """Lay frames out as one image (height, width, 3), row by row, the first at the top left.
-
-    Frames are (height, width, 3) or (height, width) uint8. Unequal ones are padded with black on the right and at the
-    bottom to the largest; a place without a frame (None, or past the last) stays black.
-
-    >>> import numpy as np
-    >>> tile([np.zeros((210, 160, 3), np.uint8)] * 8).shape  # two rows, four columns
-    (420, 640, 3)
-    """
+    """Lay frames, (height, width[, 3]) uint8, out as one image (height, width, 3), row by row, padded with black."""
     images, height, width = _coloured(frames)
     rows, columns = grid(len(images))
     canvas = np.zeros((rows * height, columns * width, 3), np.uint8)
@@ -100,10 +85,8 @@ def labelled(
 ) -> NDArray[np.uint8]:
     """Lay frames out as one image of at most ``size``, with a label above each, and lines between them.
 
-    Narrow frames are enlarged by whole pixels, until the labels are readable and the image is ``least`` wide. The lines
-    around marked tiles are orange. Each tile has the same number of possible texts, the longest first: all have the
-    same font size, at which the longest text fits; if that is unreadable, shorter texts are used. Where labels would be
-    unreadable, or take a third of the height, there are none.
+    Narrow frames are enlarged until the labels are readable and the image is ``least`` wide. Of each tile's texts, the
+    longest first, those are used that all are readable at one font size; marked tiles have orange lines.
     """
     images, height, width = _coloured(frames)
     rows, columns = grid(len(images))
@@ -174,7 +157,6 @@ def _coloured(frames: Sequence[NDArray[np.uint8] | None]) -> tuple[list[NDArray[
 
 
 def _colour(frame: NDArray[np.uint8], i: int) -> NDArray[np.uint8]:
-    """The frame with three channels: (height, width, 3)."""
     if frame.ndim == 2:
         frame = frame[:, :, None]
     if frame.ndim != 3 or frame.shape[2] not in (1, 3) or frame.dtype != np.uint8:
@@ -193,7 +175,6 @@ class Labels:
         self._ended = np.zeros(num_envs, dtype=np.bool_)  # the label is about a game that is over
 
     def take(self, step: StepResult) -> None:
-        """Keep score."""
         rows, live = step.rows, step.live
         begun = self._ended[rows] & live  # the label was about the previous game
         scores = np.where(begun, 0.0, self._scores[rows]) + step.raw_rewards
@@ -211,18 +192,15 @@ class Labels:
         return labelled(frames, game_labels(self._scores, self._lengths), self._ended.tolist(), size, least)
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to go on, as fresh copies."""
         return {"scores": self._scores.copy(), "lengths": self._lengths.copy(), "ended": self._ended.copy()}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore it."""
         put(self._scores, state["scores"], "scores")
         put(self._lengths, state["lengths"], "lengths")
         put(self._ended, state["ended"], "ended")
 
 
 def display_image(image: NDArray[np.uint8]) -> None:
-    """Show an image, (height, width, 3) uint8, below the notebook cell that runs."""
     if not in_notebook():
         raise ArgumentError(
             "show: expected a Jupyter notebook, whose cell it draws below. Elsewhere: build(..., "
@@ -234,16 +212,12 @@ def display_image(image: NDArray[np.uint8]) -> None:
 
 
 def in_notebook() -> bool:
-    """Whether this program is a notebook's kernel."""
     shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return getattr(shell, "kernel", None) is not None
 
 
 def open_page(env: Any, port: int | None, host: str) -> str:
-    """Open the page that shows an environment in the browser, and return its address.
-
-    A notebook without the page's packages gets a picture that is renewed, and the reason.
-    """
+    """Open the page in the browser, and return its address; without its packages, a notebook gets a picture."""
     tools = import_module("vecwrap.tools.watch")  # by name: what is around environments stands on a floor above
     if in_notebook() and (why := tools.why_no_page()):
         tools.watch_in_cell(env)

@@ -12,21 +12,11 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 class PolicyCall:
-    """Calls a policy with the keywords that it declares.
+    """Calls a policy with those of the keywords that it declares, ``given``.
 
     A policy is a callable ``policy(observations)`` of batched observations that returns actions, or actions and a dict
     of extras; or a model with ``predict(observation, state, episode_start, deterministic)``, as in Stable-Baselines3,
     that returns actions and its next state.
-
-    Args:
-        policy: the callable or model.
-        keywords: what it may declare besides, such as ``"action_masks"``.
-        where: what errors call it.
-        deterministic: passed to models.
-
-    Attributes:
-        given: those of ``keywords`` that it declares.
-        has_state: whether it is called as a model.
     """
 
     def __init__(self, policy: Any, keywords: frozenset[str], where: str, *, deterministic: bool) -> None:
@@ -45,15 +35,7 @@ class PolicyCall:
     def __call__(
         self, observations: Any, keywords: Mapping[str, Any], state: Any, episode_start: Any, action_space: Any
     ) -> tuple[Any, Any]:
-        """Return actions, and the next state; None if it has no state.
-
-        Args:
-            observations: m rows.
-            keywords: values of at least those in ``given``.
-            state: what the last call returned, or None.
-            episode_start: (m,) bool, whose observation opens an episode.
-            action_space: of one row; tells a pair of actions from actions and extras.
-        """
+        """Return actions for m rows, and the next state; None if it has no state."""
         given = {name: keywords[name] for name in self.given}
         if self.has_state:
             given |= {"state": state, "episode_start": episode_start, "deterministic": self._deterministic}
@@ -65,7 +47,6 @@ class PolicyCall:
 
 
 def _declared(function: Callable[..., Any]) -> frozenset[str]:
-    """The names of the parameters that can be given by name."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # of some functions in C

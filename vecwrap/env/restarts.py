@@ -85,12 +85,7 @@ def _number_of(number: int, what: str) -> str:
 
 
 class Restarts:
-    """How often each sub-environment was recreated, and whether it may be once more.
-
-    That is allowed ``max_restarts`` times within any ``window`` seconds (None: over the whole run), and as often in a
-    row without a step in between, however long each attempt takes. One that is lost again without having completed a
-    step is recreated after ``pause`` seconds, otherwise at once.
-    """
+    """How often each sub-environment was recreated, and whether it may be once more: see ``RestartOptions``."""
 
     def __init__(
         self,
@@ -132,7 +127,6 @@ class Restarts:
         return pause
 
     def stepped(self, env_ids: IntArray, acted: BoolArray) -> None:
-        """Record rows that have completed a step."""
         if self._any_in_vain:
             self._in_vain[env_ids[acted]] = 0
             self._any_in_vain = bool(self._in_vain.any())
@@ -148,7 +142,6 @@ class Restarts:
         }
 
     def load(self, i: int, state: dict[str, Any]) -> None:
-        """Restore what ``state`` returned."""
         now = self.clock()
         self.counts[i], self.reasons[i], self._in_vain[i] = state["count"], state["reason"], state["in_vain"]
         self._times[i] = deque((now - age for age in state["ages"]), maxlen=self._times[i].maxlen)
@@ -203,7 +196,6 @@ class Recovery:
     # -- what it is told in good times ---------------------------------------------------------------------------------
 
     def asked_to_step(self) -> None:
-        """Note that rows were sent a step, which is refused while resets are pending."""
         self._resets.clear()
 
     def asked_to_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
@@ -215,7 +207,6 @@ class Recovery:
                 self._seeds[i] = seed
 
     def seeded(self, seeds: Sequence[int | None]) -> None:
-        """Remember seeds for the next resets that are given none."""
         self._seeds = list(seeds)
 
     def delivered(self, step: StepResult, slots: Slots) -> None:
@@ -268,22 +259,18 @@ class Recovery:
         return {**kept, **own_copy(saved)}
 
     def set_attribute(self, i: int, name: str, value: Any) -> None:
-        """Remember an attribute set by ``set_attr``; that of a game once, with its first row."""
         i -= i % (self._agents or 1)
         self._attributes[i].pop(name, None)
         self._attributes[i][name] = own_copy(value)
 
     def follow(self, schedules: Sequence[bytes]) -> None:
-        """Remember the schedules that resets follow from now on."""
         self._schedules = list(schedules)
         self.go_on_in_schedule([0] * len(schedules))
 
     def go_on_in_schedule(self, episodes: Sequence[int]) -> None:
-        """Remember how many episodes the schedules have supplied."""
         self._scheduled[:], self._skipped[:] = episodes, 0
 
     def beginning_with_step(self, env_ids: IntArray) -> IntArray:
-        """Return the rows among these in which a step starts an episode."""
         return env_ids[self._begins(env_ids)] if self._mode is Autoreset.NEXT_STEP else env_ids[:0]
 
     def _begins(self, env_ids: IntArray) -> BoolArray:
@@ -296,7 +283,6 @@ class Recovery:
     # -- what it does in bad times -------------------------------------------------------------------------------------
 
     def lose(self, env_ids: Sequence[int], reason: str) -> float | None:
-        """Record a loss; return the pause in seconds before the restart, or None if none is allowed."""
         pause = self.restarts.request(env_ids, reason)
         if pause is not None:
             _log.warning("%s; restarting%s", reason, f" in {pause:g} s" if pause else "")
@@ -304,7 +290,6 @@ class Recovery:
         return pause
 
     def keep_step(self, i: int, slots: Slots) -> None:
-        """Keep the step of a row whose autoreset failed after it."""
         self._stepped[i] = [column[i] for column in _of_step(slots)]
 
     def keep_row(self, i: int, slots: Slots) -> None:
@@ -318,7 +303,6 @@ class Recovery:
             self._skipped[i] = 0
 
     def takeover(self, i: int, frames: Frames) -> Takeover:
-        """Return what the new sub-environment takes over from the lost one."""
         resting = None
         if self._mode is Autoreset.EPISODIC and self._shown is not None:
             flags = (bool(self._flags[0, i]), bool(self._flags[1, i])) if self._over[i] else (False, True)
@@ -373,7 +357,6 @@ class Recovery:
             self._skipped[i] += 1
 
     def lost_while_out(self, i: int) -> None:
-        """Use another seed for a pending reset."""
         asked = self._resets.get(i)
         if asked is not None:
             self._resets[i] = replace(asked, seed=self._another_seed(i, asked.given))

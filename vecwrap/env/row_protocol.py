@@ -33,7 +33,6 @@ class Endings:
         self._agents = agents  # of a game, whose rows need a reset together, when it is over; 0 if these are no games
 
     def note(self, step: StepResult) -> None:
-        """Note which rows of a result have begun an episode, and which have ended one."""
         if self.any_ended:
             opened = step.env_ids[step.first]
             self.ended[opened] = self.never_reset[opened] = False
@@ -47,7 +46,6 @@ class Endings:
                 self.mark(ended)
 
     def mark(self, env_ids: IntArray | Sequence[int] | slice) -> None:
-        """Have these rows need a reset."""
         self.ended[env_ids] = self.any_ended = True
 
 

@@ -47,8 +47,6 @@ class Runner(ABC):
     def __init__(self, **options: Any) -> None:
         self.options = self.Options(**options)
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
-
     @abstractmethod
     def start(self, factories: Sequence[Factory]) -> Description:
         """Make all sub-environments, refuse unequal spaces, set ``books.slots``; return the description of all."""
@@ -79,8 +77,6 @@ class Runner(ABC):
     def take_back(self, env_ids: Iterable[int]) -> None:
         """Discard the pending requests to these sub-environments."""
 
-    # -- the straight line (optional) ----------------------------------------------------------------------------------
-
     def step_whole(self, actions: Batch) -> bool:
         """Step all rows at once; False if some are for the general path to go on with."""
         raise NotImplementedError
@@ -88,8 +84,6 @@ class Runner(ABC):
     def has_work(self) -> bool:
         """Whether rows are still to be stepped, or to be reported."""
         return False
-
-    # -- calls ---------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
@@ -115,13 +109,9 @@ class Runner(ABC):
         """The vector environments in this process that step several rows each."""
         return ()
 
-    # -- the end -------------------------------------------------------------------------------------------------------
-
     @abstractmethod
     def stop(self, timeout: float, terminate: bool) -> None:
         """Close everything that was opened, whatever its state; also after a ``start`` that failed half way."""
-
-    # -- restarts (optional) -------------------------------------------------------------------------------------------
 
     def recreate(self, takeovers: dict[int, Takeover]) -> None:
         """Recreate lost sub-environments; failures go to ``books.not_made``. Without it nothing can be restarted."""

@@ -12,21 +12,19 @@ import stat
 import warnings
 import zipfile
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
 from vecwrap.env.action_masks import load_told_masks, told_masks
-from vecwrap.env.core import Core
-from vecwrap.env.face import Face
-from vecwrap.env.state_form import refuse_state
 from vecwrap.errors import CheckpointError, PlanError, SubEnvError, VecwrapError, paths_looked_at, text_of
 from vecwrap.rows.batch import object_array
-from vecwrap.rows.saved import fitting, same_data
+from vecwrap.rows.columns import make_column
+from vecwrap.rows.saved import fitting, fitting_list, same_data
 from vecwrap.rows.statistics import RunningStatistics
 
 
@@ -95,33 +93,6 @@ def put_new(growing: Path, path: Path) -> Path:
     return path
 
 
-class Wrapper(Protocol):
-    """What is saved of a wrapper."""
-
-    training: bool
-    single_observation_space: gymnasium.Space[Any]
-
-    def wrapper_state(self) -> dict[str, Any]: ...
-    def load_wrapper_state(self, state: dict[str, Any]) -> None: ...
-    def refuse_wrapper_state(self, state: dict[str, Any]) -> None: ...
-    def wrapper_statistics(self) -> dict[str, RunningStatistics]: ...
-    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None: ...
-
-
-class Chain(Protocol):
-    """What is saved of an environment, a ``VecEnv``."""
-
-    num_envs: int
-    single_observation_space: gymnasium.Space[Any]
-    pipeline: Any
-    core: Core
-    face: Face
-    saved_to: Mapping[str, bool]
-
-    @property
-    def chain(self) -> Sequence[Any]: ...
-
-
 FORMAT = 2
 LIMIT = "VECWRAP_MAX_STATE_BYTES"
 """The environment variable with the most bytes that a saved state may take in memory if its file is smaller."""
@@ -130,8 +101,7 @@ _MOST_DEPTH = 100
 _STRUCTURE = "structure"
 
 
-def state_dict(env: Chain) -> dict[str, Any]:
-    """Return the state of every wrapper and, if they support it, of the sub-environments."""
+def state_dict(env: Any) -> dict[str, Any]:
     core, face = env.core, env.face
     face.refuse_pending("state_dict")
     sub_envs, reason = core.sub_env_states()
@@ -147,7 +117,7 @@ def state_dict(env: Chain) -> dict[str, Any]:
     }
 
 
-def save(env: Chain, path: str | os.PathLike[str]) -> bool:
+def save(env: Any, path: str | os.PathLike[str]) -> bool:
     """Write the state of an environment, as ``VecEnv.save`` says."""
     folder = str(Path(path).absolute().parent)
     try:
@@ -169,7 +139,7 @@ def save(env: Chain, path: str | os.PathLike[str]) -> bool:
     return True
 
 
-def statistics_dict(env: Chain) -> dict[str, Any]:
+def statistics_dict(env: Any) -> dict[str, Any]:
     """Return only the running statistics, for ``share_statistics``; the backend may have failed or been closed."""
     return {
         "format": FORMAT,
@@ -182,7 +152,7 @@ def statistics_dict(env: Chain) -> dict[str, Any]:
     }
 
 
-def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
+def load_state_dict(env: Any, state: dict[str, Any]) -> None:
     """Restore a state of the same chain from ``state_dict``."""
     core, face = env.core, env.face
     face.refuse_pending("load_state_dict")
@@ -202,7 +172,7 @@ def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
             if not same_data(chain.get(key), expected[key]):
                 raise CheckpointError(_difference(key, chain.get(key), expected[key]))
         space, conform = env.single_observation_space, core.slots.observations.conform
-        refuse_state(state, len(_wrappers(env)), env.num_envs, core.num_envs, space, conform)
+        _refuse_form(state, len(_wrappers(env)), env.num_envs, core.num_envs, space, conform)
     for wrapper, wrapper_state in zip(_wrappers(env), state["wrappers"], strict=True):
         with _taken_in_by(type(wrapper).__name__):
             wrapper.refuse_wrapper_state(fitting(wrapper_state, {}, "its state"))
@@ -230,7 +200,7 @@ def load_state_dict(env: Chain, state: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _wrappers_as_before(
-    wrappers: Sequence[Wrapper],
+    wrappers: Sequence[Any],
 ) -> Iterator[Callable[[Sequence[dict[str, Any]], Sequence[bool]], None]]:
     """Give what loads all wrappers; if one refuses, or what follows fails, restore those that were loaded."""
     before = [
@@ -276,13 +246,69 @@ def _taken_in_by(name: str) -> Iterator[None]:
         ) from error
 
 
-def share_statistics(env: Chain, source: Chain | str | os.PathLike[str]) -> None:
-    """Let every normalising wrapper of a chain use the statistics of another chain, or start from those of a saved one.
+# The form of a state is checked before any of it is used: its file may be damaged, or a stranger's.
+def _refuse_form(
+    state: dict[str, Any], count: int, num_envs: int, num_sources: int, space: Any, conform: Callable[[Any], Any]
+) -> None:
+    """Refuse a state of another form than ``state_dict`` gives; each of ``count`` wrappers checks its own."""
+    fitting_list(state["wrappers"], count, "wrappers")
+    for trains in fitting_list(state["training"], count, "training"):
+        fitting(trains, False, "training")
+    _refuse_seeds(state.get("build_seed"), "build_seed")
+    if state["sub_envs"] is None:
+        return
+    like = make_column(space, num_envs, np.zeros).batch()
+    fitting(state["shown"], like, "shown")
+    _refuse_masks(state.get("masks"), num_envs)
+    for i, row in enumerate(fitting_list(state["sub_envs"], num_sources, "sub_envs")):
+        where = f"sub_envs[{i}]"
+        _refuse_row(conform, row, where)
+        if row["env"] is not None:
+            fitting(row["env"], [], where)
+        fitting(row.get("options") or {}, {}, where)
+        _refuse_seeds(row.get("seed_of_takeover"), where)
+        for name in ("episode", "steps"):
+            fitting(row[name], 0, f"{where}: {name}")
+        for name in ("ended", "first", "waits", "gone"):
+            fitting(row.get(name, False), False, where)
+        if "recovery" in row:
+            _refuse_recovery(conform, row["recovery"], f"{where}: recovery")
 
-    Wrappers are matched by class, from the outermost in; wrappers without statistics may differ. If the source
-    normalises observations and no wrapper here does, there is a warning, because an agent trained there sees other
-    numbers here.
-    """
+
+def _refuse_masks(masks: Any, num_envs: int) -> None:
+    fits = isinstance(masks, np.ndarray) and masks.dtype == np.int8 and masks.ndim == 2 and len(masks) == num_envs
+    if masks is not None and not fits:
+        raise ValueError(f"masks: expected None or ({num_envs}, k) int8, got another value")
+
+
+def _refuse_row(conform: Callable[[Any], Any], row: Any, where: str) -> None:
+    for name in ("over", "terminated", "truncated"):
+        fitting(row[name], False, f"{where}: {name}")
+    _refuse_seeds(row["seed"], where)
+    conform(row["observation"])
+
+
+def _refuse_recovery(conform: Callable[[Any], Any], recovery: dict[str, Any], where: str) -> None:
+    _refuse_row(conform, recovery, where)
+    fitting(recovery["lost"], False, where)
+    fitting(recovery["lost_episodes"], 0, where)
+    restarts = recovery["restarts"]
+    for name in ("count", "in_vain"):
+        fitting(restarts[name], 0, f"{where}: {name}")
+    fitting(restarts["reason"], "", f"{where}: reason")
+    for age in fitting(restarts["ages"], [], f"{where}: ages"):
+        fitting(age, 0.0, f"{where}: ages")
+    if any(not isinstance(name, str) or name.startswith("__") for name in fitting(recovery["attributes"], {}, where)):
+        raise ValueError(f"{where}: expected names of attributes, none with two underscores")
+
+
+def _refuse_seeds(seed: Any, where: str) -> None:
+    if seed is not None and (type(seed) is not int or seed < 0):
+        raise ValueError(f"{where}: expected a seed of at least 0 or None, got another value")
+
+
+def share_statistics(env: Any, source: Any) -> None:
+    """Use the statistics of another chain, or start from saved ones; wrappers are matched by class, outer first."""
     if isinstance(source, (str, os.PathLike)):
         where, offered = os.fspath(source), _saved_statistics(source)
     else:
@@ -334,11 +360,11 @@ def _saved_statistics(path: str | os.PathLike[str]) -> list[tuple[str, dict[str,
     return saved
 
 
-def _wrappers(env: Chain) -> tuple[Wrapper, ...]:
-    return env.chain[:-1]  # type: ignore[return-value]  # all but the backend
+def _wrappers(env: Any) -> Sequence[Any]:
+    return env.chain[:-1]  # type: ignore[no-any-return]
 
 
-def _chain_of(env: Chain) -> dict[str, Any]:
+def _chain_of(env: Any) -> dict[str, Any]:
     """The properties that a saved chain and the one it is loaded into must share."""
     core, pipeline = env.core, env.pipeline
     return {
@@ -368,7 +394,6 @@ def _difference(key: str, saved: Any, here: Any) -> str:
 
 
 def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
-    """Write a state as one ``.npz`` file, atomically."""
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     text = json.dumps(_split(state, arrays, "state"))
     members = {_STRUCTURE: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
@@ -448,7 +473,6 @@ class _Members:
 
 
 def refuse_unread(stats: Any, where: str) -> None:
-    """Refuse statistics that cannot be read, before anything is started for them."""
     if isinstance(stats, (str, os.PathLike)):
         try:
             _saved_statistics(stats)
@@ -502,7 +526,6 @@ def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str, depth
 
 
 def _join(value: Any, members: _Members, depth: int = 0) -> Any:
-    """Undo ``_split``; KeyError, TypeError or ValueError for what it never gives."""
     if depth > _MOST_DEPTH:
         raise ValueError(f"nested more than {_MOST_DEPTH} deep")
 

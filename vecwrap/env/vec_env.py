@@ -16,10 +16,9 @@ from vecwrap.env import games
 from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
 from vecwrap.env.action_masks import masks_of
-from vecwrap.env.core import Core, envs_of, find_wrapper, in_short
+from vecwrap.env.core import Core, envs_of, find_wrapper, in_short, normalizers_of
 from vecwrap.env.elsewhere import missing, refuse_copy, refuse_mode, refuse_render_mode, refuse_source, what_came
 from vecwrap.env.face import Face, FiveTuple, with_env_ids
-from vecwrap.env.given import normalizers_of, through
 from vecwrap.env.restarts import Health
 from vecwrap.env.row_protocol import Rows
 from vecwrap.errors import brief, shorten
@@ -223,17 +222,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """(n,) bool. In games: the row's agent is in the game; elsewhere True. ``infos`` says it, too."""
         return games.alive(self.face, self.core)
 
-    def game_states(self) -> tuple[Any, ...]:
-        """Return what the ``state()`` of each PettingZoo game gives, for centralised critics: one array a game.
-
-        Raises:
-            ArgumentError: these are no games, or have not been reset.
-            SubEnvError: a game has no ``state()``.
-        """
-        with brief:
-            self.face.refuse_pending("game_states")
-            return games.game_states(self, self.core)
-
     def action_masks(self) -> BoolArray:
         """Return which actions are legal now, from wherever the environment says it.
 
@@ -306,9 +294,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             name: the attribute.
             values: a list or tuple gives one value per sub-environment; anything else is set on all.
             indices: which sub-environments; None means all.
-
-        Warns:
-            UserWarning: the attribute is new, and its name is close to that of one that exists; once for each name.
         """
         with brief:
             self.face.refuse_pending("set_attr")
@@ -468,45 +453,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def get_original_reward(self) -> FloatArray:
         """Return the rewards last shown, (n,) float64, before any wrapper normalised them; 0 after a reset."""
         return normalizers_of(self.chain, RewardNormalizer)[0].original()  # type: ignore[no-any-return]
-
-    def normalize_obs(self, observations: Any) -> Any:
-        """Normalise observations as the wrappers do now, to clipped float32 (not other members); nothing is counted.
-
-        Args:
-            observations: as ``get_original_obs`` returns them, one or with any number of leading axes.
-
-        Raises:
-            LookupError: no wrapper normalises observations.
-            ArgumentError: they are not of the shape of the wrapper's observations.
-        """
-        return through(self.chain, ObservationNormalizer, observations)
-
-    def unnormalize_obs(self, observations: Any) -> Any:
-        """Undo ``normalize_obs``, in float64, except for clipping and rounding.
-
-        Args:
-            observations: normalised ones, one or with any number of leading axes.
-        """
-        return through(self.chain, ObservationNormalizer, observations, back=True)
-
-    def normalize_reward(self, rewards: Any) -> FloatArray:
-        """Normalise rewards as the wrappers do now, to clipped float64; nothing is counted.
-
-        Args:
-            rewards: (n,) float64, or any numbers of any shape.
-
-        Raises:
-            LookupError: no wrapper normalises rewards.
-        """
-        return np.asarray(through(self.chain, RewardNormalizer, rewards))
-
-    def unnormalize_reward(self, rewards: Any) -> FloatArray:
-        """Undo ``normalize_reward``, except for clipping.
-
-        Args:
-            rewards: (n,) float64, or any numbers of any shape.
-        """
-        return np.asarray(through(self.chain, RewardNormalizer, rewards, back=True))
 
     def health(self) -> Health:
         """Report the restarts and lost episodes of each sub-environment, and the workers."""

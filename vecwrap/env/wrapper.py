@@ -222,7 +222,6 @@ class VecEnvWrapper(Declares, VecEnv):
         self.core.request_frames(self, always, at_first)
 
     def normalizers(self) -> tuple[Any, ...]:
-        """The halves of this wrapper, if it is one that normalises."""
         return ()
 
     def wrapper_statistics(self) -> dict[str, RunningStatistics]:
@@ -236,12 +235,6 @@ class VecEnvWrapper(Declares, VecEnv):
             statistics: by the names of ``wrapper_statistics``; names and shapes have been checked.
         """
 
-    def _set_observation_space(self, single: spaces.Space[Any]) -> None:
-        self.face.has_observations(self, single)
-
-    def _set_action_space(self, single: spaces.Space[Any]) -> None:
-        self.face.has_actions(self, single)
-
     def refuse_wrapper_state(self, state: dict[str, Any]) -> None:
         """Raise CheckpointError if this wrapper cannot use a state; called on all wrappers before any is loaded."""
 
@@ -252,8 +245,8 @@ class VecEnvWrapper(Declares, VecEnv):
         """
         inner = self.env.face.pending
         self.num_envs = num_envs
-        self._set_observation_space(self.single_observation_space)
-        self._set_action_space(self.single_action_space)
+        self.face.has_observations(self, self.single_observation_space)
+        self.face.has_actions(self, self.single_action_space)
         batch_size = inner.batch_size and max(1, inner.batch_size * num_envs // inner.num_envs)
         shared: dict[str, Any] = {"start_index": inner.start_index, "together": together, "batch_size": batch_size}
         pending = Pending(np.arange(num_envs), seed=inner.seed, **shared)
@@ -305,17 +298,14 @@ class VecEnvWrapper(Declares, VecEnv):
     close_at_exit = _close_wrapper
 
     def render(self, mode: None = None) -> Any:
-        """The rendering of the wrapper below."""
         refuse_mode(mode)
         return self.env.render() if self._numbers_alike else super().render()
 
     def picture(self) -> NDArray[np.uint8]:
-        """Return the wrapper below's image of all sub-environments, (height, width, 3) uint8."""
         return self.env.picture() if self._numbers_alike else super().picture()
 
     @property
     def viewer_open(self) -> bool:
-        """Whether the window of ``render_mode="human"`` is open."""
         return self.env.viewer_open
 
     def _repr_html_(self) -> str | None:
@@ -323,32 +313,26 @@ class VecEnvWrapper(Declares, VecEnv):
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
-        """Whether the backend is closed."""
         return self.core.books.closed
 
     @property
     def chain(self) -> tuple[VecEnv, ...]:
-        """The vector wrappers from this one inwards, the backend last."""
         return (self, *self.env.chain)
 
     @property
     def unwrapped(self) -> VecEnv:  # type: ignore[override]
-        """The backend."""
         return self.env.unwrapped
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
-        """Gymnasium's EnvSpec of the environment, or of the pipeline if ``gymnasium.make_vec`` built it; or None."""
         return self.unwrapped.spec
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:
-        """A tuple of the sub-environments' generators (copies, if they live in other processes)."""
         return self.get_attr("np_random")
 
     @property
     def np_random_seed(self) -> Any:
-        """A tuple of the sub-environments' seeds."""
         return self.get_attr("np_random_seed")
 
 
@@ -360,7 +344,6 @@ class HookRows:
         self._inner = wrapper.env.rows
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
-        """Pass actions down, as the wrapper changes them."""
         wrapper = self._wrapper()
         below, inner = wrapper.on_actions(actions, env_ids), wrapper.env.single_action_space
         # The same array for the same space has the right form; the members of a dict may have been replaced.
@@ -369,12 +352,10 @@ class HookRows:
         self._inner.send(below, env_ids)
 
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Pass a request for resets down."""
         self._wrapper().before_reset(env_ids, seeds)
         self._inner.reset(env_ids, seeds, options)
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
-        """Return rows, as the wrapper changes them."""
         step = self._inner.receive(count, timeout)
         if len(step.env_ids):
             self._wrapper().on_step(step)

@@ -24,11 +24,7 @@ Allocate: TypeAlias = Callable[[tuple[int, ...], Any], np.ndarray[Any, Any]]
 
 
 def tree_map(function: Callable[..., Any], batch: Batch, *others: Batch) -> Batch:
-    """Apply ``function`` to each array of a batch, and to the matching arrays of ``others``.
-
-    >>> tree_map(np.add, {"a": np.ones(2)}, {"a": np.ones(2)})
-    {'a': array([2., 2.])}
-    """
+    """Apply ``function`` to each array of a batch, and to the matching arrays of ``others``."""
     if isinstance(batch, dict):
         return {key: tree_map(function, value, *(other[key] for other in others)) for key, value in batch.items()}
     if isinstance(batch, tuple):
@@ -37,11 +33,7 @@ def tree_map(function: Callable[..., Any], batch: Batch, *others: Batch) -> Batc
 
 
 def leaves(batch: Batch, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], np.ndarray[Any, Any]]]:
-    """Return the arrays of a batch, in order, each after the keys and positions that lead to it.
-
-    >>> leaves({"a": np.ones(1), "b": (np.zeros(1),)})
-    [(('a',), array([1.])), (('b', 0), array([0.]))]
-    """
+    """Return the arrays of a batch, in order, each after the keys and positions that lead to it."""
     if not isinstance(batch, (dict, tuple)):  # an array, or one row of it
         return [(path, batch)]
     members = batch.items() if isinstance(batch, dict) else enumerate(batch)
@@ -49,7 +41,6 @@ def leaves(batch: Batch, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[s
 
 
 def copy(batch: Batch) -> Batch:
-    """Return a batch of fresh arrays with the same values; objects are copied too."""
     return _own(batch) if isinstance(batch, np.ndarray) else tree_map(_own, batch)
 
 
@@ -112,7 +103,6 @@ def put_rows(target: Batch, moves: Sequence[tuple[int, int]], source: Batch) -> 
 
 
 def empty_like(batch: Batch, num_rows: int) -> Batch:
-    """Return a batch of ``num_rows`` zero rows with the row shapes and dtypes of ``batch``."""
     return tree_map(lambda array: np.zeros((num_rows, *array.shape[1:]), array.dtype), batch)
 
 

@@ -82,7 +82,6 @@ class Column:
         raise NotImplementedError
 
     def load(self, rows: Any, payload: Any) -> None:
-        """Load the result of ``export``."""
         raise NotImplementedError
 
 
@@ -312,10 +311,7 @@ class MembersColumn(Column):
 def make_column(
     space: spaces.Space[Any], num_rows: int, allocate: Allocate, *, shared: bool = False, path: str = "observation"
 ) -> Column:
-    """Return storage for ``num_rows`` values of a space; leaves are allocated in the order of the space's members.
-
-    A custom space that derives from one of Gymnasium's is stored like that one, because it is batched like it, too.
-    """
+    """Return storage for values of a space; one derived from Gymnasium's is stored, as it is batched, like that."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         is_dict = isinstance(space, spaces.Dict)
         members: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)

@@ -60,7 +60,6 @@ def assert_same(expected: Any, got: Any, path: str = "result") -> None:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether ``assert_same`` finds no difference."""
     try:
         assert_same(one, other)
     except Different:

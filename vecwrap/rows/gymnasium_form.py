@@ -15,17 +15,14 @@ from vecwrap.rows.infos import own_copy
 
 
 def has_objects(space: spaces.Space[Any]) -> bool:
-    """Whether values of a leaf of the space have no array form."""
     return not all(isinstance(leaf, ARRAY_SPACES) for leaf in _leaves(space))
 
 
 def has_scalar_boxes(space: spaces.Space[Any]) -> bool:
-    """Whether a leaf of the space is a Box without axes."""
     return any(map(_is_scalar_box, _leaves(space)))
 
 
 def to_gymnasium(batch: Batch) -> Any:
-    """Return a batch with tuples in place of object arrays."""
     return tree_map(lambda array: tuple(array) if array.dtype == object else array, batch)
 
 

@@ -46,7 +46,6 @@ _NOTHING: tuple[bytes, None, int, list[tuple[int, int]]] = (b"", None, 0, [])
 
 
 def _format(kind: type) -> str:
-    """How ``struct`` fills a cell with a value of this type."""
     if kind in _FLOATS:
         return "d"
     return "?7x" if kind is np.bool_ else "q"
@@ -72,8 +71,6 @@ class InfoCells:
         self._plans: dict[tuple[int, ...], _Plan | None] = {}
         # What `columns` did last: the rows' layouts, and what `_survey` says of them.
         self._latest: tuple[bytes, _Plan | None, int, list[tuple[int, int]]] = _NOTHING
-
-    # -- writing -------------------------------------------------------------------------------------------------------
 
     def put(self, row: int, info: dict[str, Any]) -> bool:
         """Store an info; return False if it does not fit, or its layout is new."""
@@ -106,18 +103,13 @@ class InfoCells:
 
     @property
     def num_learnt(self) -> int:
-        """How many layouts this writer has learnt."""
         return len(self._packers)
 
     def learnt(self, told: int) -> dict[int, Layout]:
-        """Return the layouts that were learnt after the first ``told``."""
         return {number: layout for number, layout in self.known.items() if number > self._base + told}
 
     def forget(self, row: int) -> None:
-        """Record that the info of a row is elsewhere."""
         self.layouts[row] = 0
-
-    # -- from one process to another -----------------------------------------------------------------------------------
 
     def know(self, layouts: dict[int, Layout], base: int = 0) -> None:
         """Record what another process has learnt, whose numbers begin above ``base``."""
@@ -136,16 +128,12 @@ class InfoCells:
         return (layouts, self._integers[rows]) if layouts.any() else None
 
     def load(self, rows: Sequence[int], payload: Any) -> None:
-        """Load the result of ``export``."""
         if payload is None:
             self.layouts[rows] = 0
         else:
             self.layouts[rows], self._integers[rows] = payload
 
-    # -- reading -------------------------------------------------------------------------------------------------------
-
     def get(self, row: int) -> dict[str, Any] | None:
-        """Return the info of a row, or None if it is not here."""
         layout = self.known.get(int(self.layouts[row]))
         if layout is None:
             return None
@@ -156,10 +144,7 @@ class InfoCells:
         return out
 
     def columns(self, rows: slice | IntArray, among: Sequence[int] | None = None) -> dict[str, Any] | None:
-        """Return the infos of rows as ``columns`` of their dicts would be; None if the cells do not suffice.
-
-        Rows whose places are not ``among`` count as empty.
-        """
+        """Return the infos of rows as columns, those not ``among`` as empty; None if the cells do not suffice."""
         numbers = self.layouts[rows]
         if among is not None:
             others = [(k, int(numbers[k])) for k in among]

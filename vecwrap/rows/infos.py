@@ -59,11 +59,7 @@ def own_copy(value: Any, _around: tuple[int, ...] = ()) -> Any:
 
 
 def make_room(infos: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """Return columns without these keys and their masks: the environment's own get names with ``_`` appended.
-
-    >>> make_room({"episode": np.array([7]), "_episode": np.array([True])}, "episode")
-    {'episode_': array([7]), '_episode_': array([ True])}
-    """
+    """Return columns without these keys and their masks: the environment's own get names with ``_`` appended."""
     for key in keys:
         own = next((name for name in (key, f"_{key}") if name in infos), None)
         if own is not None:
@@ -157,11 +153,7 @@ def _common_form(values: list[Any]) -> tuple[np.dtype[Any] | None, tuple[int, ..
 
 
 def row_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
-    """Return one row of columns, as the sub-environment returned it; fresh. A column without a mask is of all rows.
-
-    >>> row_of(columns([{"lives": 3, "at": {"x": 1}}, {"lives": 2}]), 0)
-    {'lives': 3, 'at': {'x': 1}}
-    """
+    """Return one row of columns, as the sub-environment returned it; fresh. A column without a mask is of all rows."""
     out = {}
     for key, column in infos.items():
         mask = infos.get(f"_{key}")

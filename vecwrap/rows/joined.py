@@ -22,14 +22,7 @@ _COLUMNS = (
 
 
 def join(rows: Sequence[Row], env_ids: IntArray, num_envs: int, like: StepResult) -> StepResult:
-    """Return these rows as a result of fresh arrays, with other numbers.
-
-    Args:
-        rows: the rows, maybe none.
-        env_ids: (m,) int64, ascending, their numbers.
-        num_envs: of how many.
-        like: any result of such rows.
-    """
+    """Return these rows, maybe none, as a result of fresh arrays with other numbers; ``like`` is any such result."""
     if not rows:
         none: dict[str, Any] = {name: getattr(like, name)[:0] for name in _COLUMNS}
         return StepResult(

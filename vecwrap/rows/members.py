@@ -29,10 +29,7 @@ def choose(
     expected: str,
     remedy: str,
 ) -> dict[Key, Any]:
-    """Return the spaces that a wrapper applies to, by key; ``keys`` None means all, ``fits`` whether it supports one.
-
-    PlanError says what spaces are ``expected``, and the ``remedy``.
-    """
+    """Return the spaces that a wrapper applies to, by key; PlanError says what is ``expected``, and the ``remedy``."""
     if not isinstance(space, spaces.Dict):
         if keys is not None:
             raise PlanError(
@@ -54,7 +51,6 @@ def choose(
 
 
 def refuse_missing(wrapper: str, space: spaces.Dict, keys: tuple[str, ...], argument: str = "keys") -> None:
-    """Raise PlanError unless all keys are members of the space, without repeats, and there is at least one."""
     refuse_one_text(f"{wrapper}: {argument}", keys)
     known = list(space.spaces)
     for key in keys:
@@ -66,7 +62,6 @@ def refuse_missing(wrapper: str, space: spaces.Dict, keys: tuple[str, ...], argu
 
 
 def replaced(space: Space, new: Mapping[Key, Space]) -> Space:
-    """Return a copy of a space with some members replaced, in the same order."""
     if None in new:
         return new[None]
     space = deepcopy(space)
@@ -76,36 +71,30 @@ def replaced(space: Space, new: Mapping[Key, Space]) -> Space:
 
 
 def apply(functions: Mapping[Key, Callable[[Any], Any]], observations: Batch) -> Batch:
-    """Apply each function to its member; the rest are left unchanged."""
     if None in functions:
         return functions[None](observations)
     return {key: functions[key](value) if key in functions else value for key, value in observations.items()}
 
 
 def of(batch: Batch, key: Key) -> Any:
-    """Return a member of a batch, or the batch itself if it is not a dict."""
     return batch if key is None else batch[key]
 
 
 def with_new(batch: Batch, new: Mapping[Key, Any]) -> Batch:
-    """Return a batch with some members replaced; its own dict is left unchanged."""
     if None in new:
         return new[None]
     return {**batch, **new}
 
 
 def name_of(key: Key) -> str:
-    """Its name in errors."""
     return "observations" if key is None else f"observations[{key!r}]"
 
 
 def is_box(space: Space) -> bool:
-    """Whether it is a Box, of numbers that batches hold in one array."""
     return isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "iuf"
 
 
 def box_between(wrapper: str, low: float, high: float, shape: tuple[int, ...], dtype: Any) -> spaces.Box:
-    """Return the Box between two bounds; PlanError if they do not fit it."""
     bounds = []
     for name, bound in (("low", low), ("high", high)):
         with np.errstate(over="ignore"):
@@ -118,10 +107,7 @@ def box_between(wrapper: str, low: float, high: float, shape: tuple[int, ...], d
 
 
 class Line:
-    """Maps the bounds of one bounded Box exactly to those of another, and the values in between linearly.
-
-    Values outside the bounds stay outside. An element with equal bounds is mapped to the low bound.
-    """
+    """Maps the bounds of one bounded Box exactly to those of another, and other values linearly, outside too."""
 
     def __init__(self, source: spaces.Box, target: spaces.Box) -> None:
         self._dtype = target.low.dtype
@@ -194,7 +180,6 @@ class LastRows:
         self._is_plain = isinstance(self._batch, np.ndarray) and not self._batch.dtype.hasobject
 
     def put(self, rows: slice | IntArray, values: Batch) -> None:
-        """Write the values of some rows."""
         if self._is_plain:
             self._batch[rows] = values
         else:
@@ -205,11 +190,9 @@ class LastRows:
         return take(self._batch, rows)
 
     def all(self) -> Batch:
-        """Return all rows, as fresh arrays."""
         return copy(self._batch)
 
     def state(self) -> list[Any]:
-        """Return the leaves, as fresh arrays, or lists if they hold objects."""
         return [array.tolist() if array.dtype == object else array for _, array in leaves(self.all())]
 
     def load(self, state: list[Any], where: str) -> None:

@@ -37,27 +37,22 @@ class Normalizing:
             half.on_step(step)
 
     def wrapper_statistics(self) -> dict[str, RunningStatistics]:
-        """The statistics themselves, by the names that errors use."""
         return {name: each for half in self._halves.values() for name, each in half.named().items()}
 
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Use other statistics."""
         for half in self._halves.values():
             half.borrow(statistics)
 
     def wrapper_state(self) -> dict[str, Any]:
-        """Return the statistics, the running returns, and the last rows."""
         states: dict[str, Any] = {name: half.state() for name, half in self._halves.items()}
         alone: dict[str, Any] | None = states.get("")
         return states if alone is None else alone
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``wrapper_state`` returned."""
         for name, half in self._halves.items():
             half.load(state[name] if name else state)
 
     def normalizers(self) -> tuple[Any, ...]:
-        """The halves of this wrapper."""
         return tuple(self._halves.values())
 
 
@@ -92,13 +87,7 @@ class _Half:
 
 
 class ObservationNormalizer(_Half):
-    """Normalises observations by the mean and variance of those counted; see ``normalize_obs``.
-
-    Attributes:
-        space: of one normalised observation; its own copy.
-        statistics: one per key; the key is None if the space is not a Dict.
-        final: m rows or None: ``final_obs`` of the last result before normalisation.
-    """
+    """Normalises observations by the mean and variance of those counted; see ``normalize_obs``."""
 
     def __init__(
         self, wrapper: str, env: Any, *, clip: float, epsilon: float, keys: tuple[str, ...] | None, integers: bool
@@ -179,7 +168,6 @@ class ObservationNormalizer(_Half):
         return members.with_new(observations, given)
 
     def original(self) -> Batch:
-        """Return all n rows as they last came in, as fresh arrays."""
         self._refuse_unbegun()
         return self._original.all()
 
@@ -191,16 +179,13 @@ class ObservationNormalizer(_Half):
         return members.with_new(self._original.of(whole), {key: shown.of(whole) for key, shown in self._shown.items()})
 
     def named(self) -> dict[str, RunningStatistics]:
-        """The statistics, by the names that errors use."""
         return {members.name_of(key): statistics for key, statistics in self.statistics.items()}
 
     def borrow(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Use these objects, named as in ``named``."""
         self.statistics = {key: statistics[members.name_of(key)] for key in self.statistics}
         self._borrowed = True
 
     def state(self) -> dict[str, Any]:
-        """Return the whole state, in fresh arrays."""
         return {
             "statistics": {key or "": statistics.state() for key, statistics in self.statistics.items()},
             "shown": {key or "": shown.state() for key, shown in self._shown.items()},
@@ -209,7 +194,6 @@ class ObservationNormalizer(_Half):
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``state`` returned; CheckpointError if it is for different observations."""
         expected, got = ({key or "" for key in self.statistics}, set(state["statistics"]))
         if expected != got:
             raise CheckpointError(f"{self._wrapper}: expected statistics of {sorted(expected)}, got {sorted(got)}")
@@ -234,12 +218,7 @@ class ObservationNormalizer(_Half):
 
 
 class RewardNormalizer(_Half):
-    """Divides rewards by the standard deviation of the discounted return, kept per sub-environment.
-
-    Attributes:
-        statistics: of the running returns.
-        returns: (n,) float64, the running return of each sub-environment.
-    """
+    """Divides rewards by the standard deviation of the discounted return, kept per sub-environment."""
 
     def __init__(self, wrapper: str, num_envs: int, *, gamma: float, clip: float, epsilon: float) -> None:
         if not 0 <= gamma <= 1:
@@ -281,33 +260,26 @@ class RewardNormalizer(_Half):
         self._shown[step.rows] = step.rewards
 
     def normalize(self, rewards: Any) -> Array:
-        """Normalise any rewards, as ``on_step`` does those of a step; nothing is counted."""
         return self._normalised(np.asarray(rewards))
 
     def unnormalize(self, rewards: Any) -> Array:
-        """Undo ``normalize``, except for clipping; float64."""
         return np.asarray(np.asarray(rewards) * self.statistics.scale(self.epsilon))
 
     def original(self) -> FloatArray:
-        """Return (n,) rewards as they last came in."""
         self._refuse_unbegun()
         return self._original.copy()
 
     def last_shown(self) -> FloatArray | None:
-        """Return (n,) rewards as last returned, not to be written into; None if there were none since a load."""
         return self._shown if self._has_shown else None
 
     def named(self) -> dict[str, RunningStatistics]:
-        """The statistics, by the name that errors use."""
         return {"returns": self.statistics}
 
     def borrow(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Use this object, named as in ``named``."""
         self.statistics = statistics["returns"]
         self._borrowed = True
 
     def state(self) -> dict[str, Any]:
-        """Return the whole state, in fresh arrays."""
         return {
             "statistics": self.statistics.state(),
             "returns": self.returns.copy(),
@@ -316,7 +288,6 @@ class RewardNormalizer(_Half):
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``state`` returned."""
         if self._borrowed:
             self.statistics, self._borrowed = RunningStatistics(), False
         self.statistics.load(state["statistics"], f"{self._wrapper}: rewards")

@@ -10,18 +10,7 @@ from vecwrap.rows.batch import Batch, leaves
 
 
 def fitting(saved: Any, like: Any, what: str = "an entry") -> Any:
-    """Return a saved value if it is of the form of ``like``; TypeError otherwise.
-
-    Arrays must have its shape and a dtype of its kind, batches its members; integers must fit into 64 bits, and stand
-    for floats too.
-
-    >>> fitting(3, 0.0)
-    3
-    >>> fitting([3], np.zeros(1))
-    Traceback (most recent call last):
-        ...
-    TypeError: an entry: expected an array of shape (1,) and dtype float64, got a list of 1
-    """
+    """Return a saved value if it is of the form of ``like``, in type, shape and kind of dtype; TypeError otherwise."""
     if isinstance(like, (dict, tuple)) and like:
         own, given = leaves(like), leaves(saved)
         if [path for path, _ in own] != [path for path, _ in given]:
@@ -44,14 +33,12 @@ def fitting(saved: Any, like: Any, what: str = "an entry") -> Any:
 
 
 def fitting_list(saved: Any, length: int, what: str) -> list[Any]:
-    """Return a saved list if it is one of this length; TypeError otherwise."""
     if type(saved) is not list or len(saved) != length:
         raise TypeError(f"{what}: expected a list of {length}, got {_in_short(saved)}")
     return saved
 
 
 def put(target: Batch, saved: Any, what: str) -> None:
-    """Write a saved batch over one of the same form, in place."""
     fitting(saved, target, what)
     for (_, mine), (_, theirs) in zip(leaves(target), leaves(saved), strict=True):
         mine[...] = theirs

@@ -25,10 +25,7 @@ class Moments(NamedTuple):
 
 
 def moments(values: np.ndarray[Any, Any]) -> Moments:
-    """Summarise a batch (k, *shape), k >= 1; FloatingPointError if a value is not finite or too large to be squared.
-
-    Called where NumPy does not warn of infinities.
-    """
+    """Summarise a batch (k, *shape), k >= 1; FloatingPointError if a value is not finite or too large to be squared."""
     exact, number = np.asarray(values, dtype=np.float64), len(values)
     if number == 1:
         mean, squares = exact[0], _NONE
@@ -67,7 +64,6 @@ class RunningStatistics:
         self.count = PRIOR
 
     def merge(self, batch: Moments) -> None:
-        """Add a batch."""
         total = self.count + batch.number
         delta = batch.mean - self.mean
         squares = self.var * self.count + batch.squares + delta * delta * (self.count * batch.number / total)
@@ -76,16 +72,13 @@ class RunningStatistics:
         self.count = total
 
     def scale(self, epsilon: float) -> FloatArray:
-        """Return what values are divided by: √(var + epsilon)."""
         root: FloatArray = np.sqrt(self.var + epsilon)
         return root
 
     def state(self) -> dict[str, Any]:
-        """Return the state, in fresh arrays."""
         return {"mean": np.array(self.mean), "var": np.array(self.var), "count": float(self.count)}
 
     def load(self, state: dict[str, Any], where: str) -> None:
-        """Restore what ``state`` returned; ``where`` starts error messages."""
         mean, var = (np.array(state[name]) for name in ("mean", "var"))
         if mean.shape != np.shape(self.mean) or var.shape != mean.shape:
             raise CheckpointError(

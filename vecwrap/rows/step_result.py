@@ -44,11 +44,7 @@ class Autoreset(Enum):
 
     @classmethod
     def parse(cls, mode: Autoreset | AutoresetMode | str) -> Autoreset:
-        """Read a mode from vecwrap's names, Gymnasium's names (``"SameStep"``) or Gymnasium's enum.
-
-        >>> Autoreset.parse("next_step"), Autoreset.parse(AutoresetMode.SAME_STEP)
-        (<Autoreset.NEXT_STEP: 'next_step'>, <Autoreset.SAME_STEP: 'same_step'>)
-        """
+        """Read a mode from vecwrap's names, Gymnasium's names (``"SameStep"``) or Gymnasium's enum."""
         if isinstance(mode, cls):
             return mode
         name = mode.name.lower() if isinstance(mode, AutoresetMode) else mode

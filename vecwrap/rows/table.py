@@ -103,7 +103,6 @@ class Slots:
     # -- infos and frames ----------------------------------------------------------------------------------------------
 
     def put_info(self, row: int, info: dict[str, Any]) -> None:
-        """Store a copy of a row's info."""
         self.informed = True
         if not self._cells.put(row, info):
             self.infos[row] = snapshot(info)
@@ -111,7 +110,6 @@ class Slots:
             self.infos.pop(row, None)
 
     def put_final_info(self, row: int, info: dict[str, Any]) -> None:
-        """Store a copy of the last info of the episode that ended in a row."""
         self.informed = True
         if not self._final_cells.put(row, info):
             self.final_infos[row] = snapshot(info)
@@ -131,7 +129,6 @@ class Slots:
         return dict(info), dict(self._info(row, self.final_infos, self._final_cells))
 
     def forget_info(self, row: int) -> None:
-        """Drop a row's info and frame."""
         self.infos.pop(row, None)
         self.frames.pop(row, None)
         self._cells.forget(row)
@@ -196,7 +193,6 @@ class Slots:
         )
 
     def exported(self) -> None:
-        """Mark the last result of ``export`` as sent."""
         self._told = self._cells.num_learnt, self._final_cells.num_learnt
 
     def load(self, rows: Sequence[int], payload: Any, offset: int = 0, of_writer: range | None = None) -> None:
@@ -349,7 +345,6 @@ class Slots:
                 paid[k], over[k] = self.raw_of_step.get(i, (paid[k], over[k]))
 
     def _infos(self, rows: Any, indices: Sequence[int]) -> dict[str, Any]:
-        """The infos of rows, as columns."""
         if self._blocks:
             return self._of_blocks(indices, 1)
         if not (self.infos and any(i in self.infos for i in indices)):
@@ -413,14 +408,12 @@ def _refuse_malformed(rows: Sequence[int], final: Any, *of_rows: Any) -> None:
 
 
 def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:
-    """The values of rows that have one, by position; None if none has."""
     if not values:
         return None
     return {position: values[row] for position, row in enumerate(rows) if row in values} or None
 
 
 def _spread(target: dict[int, Any], rows: Sequence[int], values: dict[int, Any] | None) -> None:
-    """Undo ``_pick``."""
     for position, row in enumerate(rows):
         if values is not None and position in values:
             target[row] = values[position]

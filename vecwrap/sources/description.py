@@ -26,13 +26,11 @@ def chain_of(env: Env) -> Iterator[Env]:
 
 
 def chain_of_game(game: Any) -> list[Any]:
-    """Return PettingZoo's wrappers of a game, outermost first, and the game itself."""
     inner = next((vars(game)[name] for name in ("env", "aec_env") if name in vars(game)), None)
     return [game, *chain_of_game(inner)] if is_game(type(inner)) else [game]
 
 
 def wrappers_of(env: Env) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
-    """Go through the wrappers of an environment, outermost first, without the environment itself."""
     return (wrapper for wrapper in chain_of(env) if isinstance(wrapper, gymnasium.Wrapper))
 
 
@@ -40,7 +38,6 @@ _GAMES = {("pettingzoo.utils.env", "AECEnv"), ("pettingzoo.utils.env", "Parallel
 
 
 def is_game(kind: type[Any]) -> bool:
-    """Whether a class is one of PettingZoo's environments, which is not imported for it."""
     return any((base.__module__, base.__name__) in _GAMES for base in kind.__mro__)
 
 
@@ -56,13 +53,7 @@ def of_several_agents(env: Any) -> str:
 
 
 def space_text(space: Any) -> str:
-    """Describe a space's shape and dtype, and its bounds if they are neither infinite nor the dtype's own.
-
-    >>> space_text(spaces.Dict({"image": spaces.Box(0, 255, (84, 84), np.uint8), "speed": spaces.Discrete(3)}))
-    'Dict(image: (84, 84) uint8, speed: Discrete(3))'
-    >>> space_text(spaces.Box(-10, 10, (4,)))
-    '(4,) float32 in [-10, 10]'
-    """
+    """Describe a space's shape and dtype, and its bounds if they are neither infinite nor the dtype's own."""
     if isinstance(space, spaces.Dict):
         return f"Dict({', '.join(f'{key}: {space_text(part)}' for key, part in space.spaces.items())})"
     if isinstance(space, spaces.Tuple):
@@ -79,11 +70,7 @@ def space_text(space: Any) -> str:
 
 
 def short_text(space: Any) -> str:
-    """Describe a space in two or three words, if its members would be too long.
-
-    >>> short_text(spaces.Dict({"image": spaces.Box(0, 255, (84, 84), np.uint8), "speed": spaces.Discrete(3)}))
-    'Dict of 2'
-    """
+    """Describe a space in two or three words, if its members would be too long: ``Dict of 2``."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         return f"{type(space).__name__} of {len(space.spaces)}"
     if isinstance(space, spaces.Box):
@@ -92,11 +79,7 @@ def short_text(space: Any) -> str:
 
 
 def space_data(space: Any) -> dict[str, Any]:
-    """Return a space as plain data; bounds are one number, or null if they differ or are infinite.
-
-    >>> space_data(spaces.Box(0, 255, (84, 84), np.uint8))
-    {'type': 'Box', 'shape': [84, 84], 'dtype': 'uint8', 'low': 0, 'high': 255}
-    """
+    """Return a space as plain data; bounds are one number, or null if they differ or are infinite."""
     data: dict[str, Any] = {"type": type(space).__name__}
     if isinstance(space, spaces.Dict):
         return {**data, "members": {str(key): space_data(part) for key, part in space.spaces.items()}}
@@ -112,11 +95,7 @@ def space_data(space: Any) -> dict[str, Any]:
 
 
 def bytes_of(space: Any) -> int | None:
-    """Return the bytes of one observation; None if they vary.
-
-    >>> bytes_of(spaces.Box(0, 255, (84, 84), np.uint8)), bytes_of(spaces.Text(9))
-    (7056, None)
-    """
+    """Return the bytes of one observation; None if they vary."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
         sizes = [bytes_of(part) for part in parts]
@@ -127,11 +106,7 @@ def bytes_of(space: Any) -> int | None:
 
 
 def bytes_text(size: int | None) -> str:
-    """Write a number of bytes in three digits.
-
-    >>> bytes_text(64), bytes_text(225_792), bytes_text(1_230_000_000), bytes_text(None)
-    ('64 B', '226 kB', '1.23 GB', 'varies')
-    """
+    """Write a number of bytes in three digits: ``226 kB``."""
     if size is None:
         return "varies"
     amount = float(size)
@@ -176,7 +151,6 @@ class Description:
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> Description:
-        """Describe an environment."""
         return cls(
             getattr(env, "observation_space", None),
             getattr(env, "action_space", None),
@@ -188,11 +162,9 @@ class Description:
 
     @property
     def registration(self) -> tuple[str, int | None]:
-        """The id of its registration, or the name of its class; and its time limit."""
         return (self.name, None) if self.spec is None else (str(self.spec.id), self.spec.max_episode_steps)
 
     def check(self, index: int) -> None:
-        """Raise BackendError if a space is missing."""
         for what in ("observation_space", "action_space"):
             space = getattr(self, what)
             if not isinstance(space, spaces.Space):
@@ -204,13 +176,7 @@ class Description:
 
 
 def of_all(descriptions: Sequence[tuple[int, Description]]) -> Description:
-    """Return the description of all sub-environments together: the first's, with the joint observation space.
-
-    It has no spec if ids or time limits differ.
-
-    Raises:
-        BackendError: two of them differ in a space, and not only in bounds of observations.
-    """
+    """Describe all together: the first's, with the joint observation space; no spec if ids or time limits differ."""
     first_index, first = descriptions[0]
     for index, other in descriptions:
         other.check(index)
@@ -251,11 +217,7 @@ def same_space(one: Any, other: Any) -> bool:
 
 
 def joint_space(parts: Sequence[Any]) -> Any:
-    """Return the smallest space that contains all of these, if they differ in bounds at most; else None.
-
-    >>> joint_space([spaces.Box(-1, 1, (2,)), spaces.Box(0, 3, (2,))])
-    Box(-1.0, 3.0, (2,), float32)
-    """
+    """Return the smallest space that contains all of these, if they differ in bounds at most; else None."""
     first = parts[0]
     if all(same_space(part, first) for part in parts[1:]):
         return first

@@ -27,26 +27,13 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.several import Several
-from vecwrap.sources.sub_env import SubEnv, near_attribute
+from vecwrap.sources.sub_env import SubEnv
 
 ENDS = ("terminal_observation", "TimeLimit.truncated")  # in the infos of SB3 and SuperSuit
 
 
 class Engine(Several):
-    """A vector environment and its rows of the slots, which step together.
-
-    Args:
-        vector_env: the environment; closing this closes it.
-        autoreset: its autoreset mode, if its metadata does not declare it.
-        masked_resets: whether it honours ``options["reset_mask"]``; None: only if known (Gymnasium's Sync and Async).
-            Otherwise masked resets are refused, because an engine that ignores the mask resets every row.
-        lent: whether it is only inspected, and stays open.
-
-    Attributes:
-        num_rows: k.
-        mode: its autoreset mode.
-        name: what errors call it.
-    """
+    """A vector environment and its rows of the slots, which step together; options as of ``vecwrap.wrap``."""
 
     kind: ClassVar[str] = "engine"
     methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr")  # of SubEnv, that it can do
@@ -83,11 +70,9 @@ class Engine(Several):
 
     @property
     def unwrapped(self) -> Any:
-        """What it steps, without wrappers."""
         return getattr(self.vector_env, "unwrapped", self.vector_env)
 
     def describe(self) -> Description:
-        """What a backend must know of it."""
         env = self.vector_env
         spec = getattr(env, "spec", None)
         return Description(
@@ -101,7 +86,6 @@ class Engine(Several):
         )
 
     def attach(self, slots: Slots, first_row: int) -> None:
-        """Set where the results go."""
         self._slots = slots
         self._rows = range(first_row, first_row + self.num_rows)
         self._at = slice(first_row, first_row + self.num_rows)
@@ -137,7 +121,6 @@ class Engine(Several):
         """Raise ArgumentError for what it cannot be given, before any of its rows counts as pending."""
 
     def reset_rows(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Reset some of its rows, counted from its first, and write them."""
         observations, infos = self._of_engine("reset", **self.arguments_of_reset(rows, seeds, options))
         self._refuse_misfit(observations)
         infos = _by_column(self.vector_env, infos)
@@ -153,7 +136,6 @@ class Engine(Several):
         slots.put_columns(self._rows, take_columns(infos, slice(None)), {})
 
     def step(self) -> None:
-        """Take a step of all its rows, with the actions in the slots, and write them."""
         slots, at = self._slots, self._at
         actions = to_gymnasium(batches.copy(batches.take(slots.actions.batch(), at)))
         observations, rewards, terminations, truncations, infos = self._of_engine("step", actions)
@@ -189,7 +171,6 @@ class Engine(Several):
         self._over = dones.copy()
 
     def _of_engine(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Let the engine step or reset."""
         result = getattr(self.vector_env, name)(*args, **kwargs)
         number, values = (2, "observations and infos") if name == "reset" else (5, "Gymnasium's five values")
         if not isinstance(result, tuple) or len(result) != number:
@@ -216,7 +197,6 @@ class Engine(Several):
                 self._slots.final_observations.put(self._at.start + i, batches.tree_map(_unpacked, one))
 
     def _refuse_misfit(self, observations: Any) -> None:
-        """Refuse observations that are not n rows of the space, as if the batched space were all that is declared."""
         if isinstance(observations, np.ndarray) and isinstance(self._space, spaces.Box):
             expected = (self.num_rows, *self._space.shape)
             if observations.shape != expected:
@@ -233,7 +213,6 @@ class Engine(Several):
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def ask_row(self, row: int, method: str, *arguments: Any) -> Any:
-        """Ask the row's own environment, or take part in the call that was announced."""
         own = self.sub_envs
         return self.take_part(row) if own is None else getattr(own[row], method)(*arguments)
 
@@ -241,7 +220,6 @@ class Engine(Several):
         """Engines send none, and those who want some are refused."""
 
     def refuse_method(self, method: str) -> None:
-        """Raise ArgumentError: its sub-environments cannot be asked."""
         raise ArgumentError(f"{self.name} has no {method}; its sub-environments cannot be reached one by one")
 
     def failure(self, row: int, index: int, error: BaseException, during: str, action: Any) -> Failure:
@@ -284,9 +262,8 @@ class Engine(Several):
             )
         if method == "set_attr":
             values = {i: value for i, (_, value) in zip(ids, arguments, strict=True)}
-            near = self.near(name, ids)
             function(name, [values[i] for i in everyone])
-            return near
+            return [None] * len(ids)
         if method == "has_attr":
             name, args, kwargs = "has_wrapper_attr", (name,), {}
         else:
@@ -304,19 +281,12 @@ class Engine(Several):
         return [SubEnv(i, partial(_itself, env), self.mode) for i, env in enumerate(self.vector_env.envs)]
 
     def envs(self) -> list[Any] | None:
-        """Its sub-environments, if it has a list of them."""
         envs = getattr(_unwrapped(self.vector_env), "envs", None)
         if not isinstance(envs, (list, tuple)) or not all(isinstance(env, gymnasium.Env) for env in envs):
             return None
         return list(envs)
 
-    def near(self, name: str, ids: Sequence[int]) -> list[str | None]:
-        """What ``SubEnv.set_attr`` returns, if the sub-environments can be looked at."""
-        envs = self.envs()
-        return [None if envs is None else near_attribute(envs[i], name) for i in ids]
-
     def close(self, timeout: float, terminate: bool) -> None:
-        """Close it."""
         if self._lent:
             return
         try:
@@ -363,7 +333,6 @@ def _refuse_missing(engine: AsyncVectorEnv, name: str) -> None:
 
 
 def refuse_lacking(engine: Any, expected: str) -> None:
-    """Refuse what cannot be a vector environment, and name what is missing."""
     needed = {
         "num_envs": ("num_envs",),
         "single_observation_space": ("single_observation_space", "observation_space"),
@@ -396,7 +365,6 @@ def _mode_of(vector_env: Any, given: Autoreset | AutoresetMode | str | None) -> 
 
 
 def refuse_other_mode(name: str, mode: Autoreset, given: Autoreset | AutoresetMode | str | None) -> None:
-    """Raise PlanError if the given autoreset mode differs from the declared one."""
     if given is not None and Autoreset.parse(given) is not mode:
         raise PlanError(f"{name} declares {mode.value}, but got autoreset={given!r}; leave it out")
 
@@ -436,10 +404,7 @@ def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
 
 
 def _by_column(engine: Any, infos: Any, dones: BoolArray | None = None) -> Infos:
-    """An engine's infos as columns; those of a row that ended are also its ``final_info``.
-
-    SuperSuit adds the infos of a reset to those of the step before it.
-    """
+    """An engine's infos as columns; those of a row that ended are its ``final_info`` too."""
     if isinstance(infos, dict):
         return infos
     rows = rows_of_infos(engine, infos)

@@ -20,17 +20,12 @@ Env = gymnasium.Env[Any, Any]
 
 @dataclass(frozen=True)
 class RenderMode:
-    """The render mode that environments are made with."""
-
     mode: Any = None  # None: they render nothing
     where: str = ""  # its place, for errors
     for_window: bool = False  # whether the frames are for the one window that shows all
 
     def refuse_undeclared(self, maker: Any, name: str) -> None:
-        """Refuse a mode that an environment or its class does not declare; one that declares none may have any.
-
-        Gymnasium only warns. It makes lists and windows from frames by itself.
-        """
+        """Refuse a mode that is not declared; Gymnasium only warns, and makes lists and windows by itself."""
         metadata = getattr(maker, "metadata", None)
         modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
         if self.mode is None or not modes or str(self.mode).removesuffix("_list") in modes:
@@ -46,14 +41,11 @@ class RenderMode:
 
 @dataclass(frozen=True)
 class MakeEnvironment:
-    """A factory for a registered environment."""
-
     env_spec: EnvSpec  # its registration, by value
     kwargs: Mapping[str, Any]  # the arguments to make it with
     render_mode: RenderMode = RenderMode()  # the one among them
 
     def __call__(self) -> Env:
-        """Make one."""
         _no_banner(self.env_spec.entry_point)
         self.render_mode.refuse_undeclared(creator_of(self.env_spec.entry_point), str(self))
         # The passive checker would look at each sub-environment's first steps; build(debug=True) looks at all of them.
@@ -65,17 +57,13 @@ class MakeEnvironment:
 
 @dataclass(frozen=True)
 class MakeByCalling:
-    """A callable with arguments; each environment gets its own copies, so none sees another's changes.
-
-    Not a ``functools.partial``: that would merge with one of the user's, whose arguments are passed on as they are.
-    """
+    """A callable with arguments, copied for each; a ``partial`` would merge with one of the user's."""
 
     func: Callable[..., Any]
     keywords: Mapping[str, Any]
     args: tuple[()] = ()
 
     def __call__(self) -> Any:
-        """Make one."""
         return self.func(**own_arguments(dict(self.keywords)))
 
 
@@ -88,7 +76,6 @@ class MakeEngine:
     num_envs: int
 
     def __call__(self) -> Any:
-        """Make one."""
         _no_banner(self.env_spec.vector_entry_point)
         return gymnasium.make_vec(
             self.env_spec, self.num_envs, vectorization_mode="vector_entry_point", **own_arguments(dict(self.kwargs))
@@ -108,7 +95,6 @@ class WrapSubEnv:
     where: str = ""
 
     def __call__(self, env: Env) -> Any:
-        """Wrap it."""
         try:
             args, kwargs = own_arguments((self.args, dict(self.kwargs)))
             wrapped = self.target(env, *args, **kwargs)
@@ -136,7 +122,6 @@ def refusal(where: str, error: BaseException) -> PlanError:
 
 
 def creator_of(entry_point: Any) -> Any:
-    """Return what makes an environment: an entry point, imported if it is a path."""
     return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
 
@@ -156,14 +141,8 @@ def no_frames(name: str, got: str) -> str:
     )
 
 
-# -- arguments of one environment -------------------------------------------------------------------------------------
-
-
 def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """Copy arguments for one environment, each in its own type; a part that occurs twice stays one.
-
-    What cannot be copied (a lock, an emulator) is passed as it is.
-    """
+    """Copy arguments for one environment, each in its own type; a part that occurs twice stays one."""
     memo = {} if memo is None else memo
     if id(value) in memo:
         return memo[id(value)]

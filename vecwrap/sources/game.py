@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NoReturn
 
-import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
@@ -23,30 +22,20 @@ from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, chain_of_game, is_game, same_space
 from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.game_saving import game_state, load_game_state
 from vecwrap.sources.own_spaces import own_spaces_of_game
 from vecwrap.sources.raw_rewards import float_reward
+from vecwrap.sources.saving import game_state, load_game_state
 from vecwrap.sources.seats import ALL, Seats, agents_of, name_of
 from vecwrap.sources.several import Several
-from vecwrap.sources.shortcut import Shortcut
 from vecwrap.sources.sub_env import NUMBERS, Takeover, frame_of, yours
 
 
 class Game(Several):
-    """One game, and its agents' rows of the slots.
-
-    Args:
-        env: PettingZoo's ``AECEnv`` or ``ParallelEnv``; closing this closes it.
-        number: which game of the vector it is.
-        mode: its autoreset mode.
-        make: what made it, and makes it anew if it is lost.
-        seats: which of its agents are rows.
-    """
+    """One game, PettingZoo's ``AECEnv`` or ``ParallelEnv``, and its agents' rows of the slots."""
 
     kind: ClassVar[str] = "game"
     methods: ClassVar[tuple[str, ...]] = (
-        *("call", "get_attr", "set_attr", "has_attr", "is_wrapped", "game_state"),
-        *("state", "load_state"),
+        *("call", "get_attr", "set_attr", "has_attr", "is_wrapped", "state", "load_state"),
     )
 
     def __init__(
@@ -93,11 +82,9 @@ class Game(Several):
 
     @property
     def unwrapped(self) -> Any:
-        """What it steps, without wrappers."""
         return self.env.unwrapped
 
     def describe(self) -> Description:
-        """What a backend must know of it."""
         metadata = dict(getattr(self.env, "metadata", None) or {})
         mode = getattr(self.env, "render_mode", None)
         space, actions = self.observation_space, self.action_space
@@ -106,7 +93,6 @@ class Game(Several):
         return Description(space, actions, metadata, mode, None, self.name, "", agents, words, own)
 
     def attach(self, slots: Slots, first_row: int) -> None:
-        """Set where the results go."""
         self._slots, self._first_row = slots, first_row
         self._at = slice(first_row, first_row + self.num_rows)
         self._rows = rows = range(first_row, first_row + self.num_rows)
@@ -116,13 +102,11 @@ class Game(Several):
         self._in_stride = False
 
     def envs(self) -> list[Any]:
-        """The game, for each of its rows."""
         return [self.env] * self.num_rows
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def reset_rows(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Begin a game; all of its rows are reset at once, with one seed."""
         assert len(rows) == self.num_rows, "the books refuse parts of a game"
         self._reset(seeds[0], own_copy(options))
 
@@ -146,12 +130,10 @@ class Game(Several):
         self._begin(seed, options, self._rest)
 
     def _rest(self) -> None:
-        """Have nothing happen in all rows, before some are written."""
         self._slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC and not self._beginning)
         self._forget_infos()
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None, before_rows: Callable[[], None]) -> None:
-        """Reset the environment, and open all rows."""
         env, self._beginning = self.env, True
         seed, self._seed_of_takeover = self._seed_of_takeover if seed is None else seed, None
         if seed is not None:
@@ -199,7 +181,6 @@ class Game(Several):
             self._slots.waits[self._first_row + seat] = False
 
     def _open(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
-        """Have an agent's episode begin in its row."""
         slots, row = self._slots, self._first_row + seat
         slots.gone[row] = False
         slots.first[row] = slots.live[row] = slots.raw_first[row] = True
@@ -262,12 +243,10 @@ class Game(Several):
                 )
 
     def _move_other(self) -> None:
-        """Let an agent that is not a row take its only action."""
         env, agent = self.env, self.env.agent_selection
         env.step(None if env.terminations[agent] or env.truncations[agent] else self._others[agent])
 
     def _step_all(self) -> None:
-        """One step of all agents that are in the game."""
         actions = self._slots.actions.get_all(self._places)
         if self._padding is not None:
             actions = [self._padding.cut[seat](action) for (_, seat), action in zip(self._acting, actions, strict=True)]
@@ -283,7 +262,6 @@ class Game(Several):
         self._write_all(*result)
 
     def _write_all(self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any) -> None:
-        """Write a step of all agents, whatever changes."""
         slots, first, acting = self._slots, self._first_row, self._acting
         changed = self._changes(terminations, truncations)
         self._in_stride = False
@@ -307,7 +285,6 @@ class Game(Several):
         self._write_frames()
 
     def _changes(self, terminations: Any, truncations: Any) -> bool:
-        """Whether agents have left or come."""
         return True in terminations.values() or True in truncations.values() or self.env.agents != self._present
 
     def _step_in_stride(self) -> None:
@@ -332,7 +309,6 @@ class Game(Several):
             put(observation)
 
     def _go_on_without(self, observations: Any, terminations: Any, truncations: Any, infos: Any) -> None:
-        """Have agents that are done leave, and new ones join."""
         before, self._present = self._present, list(self.env.agents)
         stay: list[tuple[Any, int]] = []
         for agent, seat in self._acting:
@@ -359,7 +335,6 @@ class Game(Several):
         self._let_act(stay)
 
     def _let_act(self, acting: list[tuple[Any, int]]) -> None:
-        """Set who acts in the next step."""
         self._acting = acting
         self._names = [agent for agent, _ in acting]
         rows = [self._first_row + seat for _, seat in acting]
@@ -370,7 +345,6 @@ class Game(Several):
         self._slots.live[row] = True
 
     def _leave(self, seat: int, terminated: bool, truncated: bool, observation: Any, info: dict[str, Any]) -> None:
-        """Have an agent's episode end in its row, which is written already."""
         slots, row = self._slots, self._first_row + seat
         slots.terminations[row], slots.truncations[row] = terminated, truncated
         slots.raw_dones[row] = slots.gone[row] = slots.waits[row] = True
@@ -427,7 +401,6 @@ class Game(Several):
                 slots.forget_info(row)
 
     def want_frames(self, row: int, frames: Frames) -> None:
-        """Set which frames of a row are wanted; all rows of a game show the same picture."""
         self._frames[row] = frames
         self._any_frames = any(one is not Frames.NONE for one in self._frames)
         self._in_stride = False
@@ -456,7 +429,6 @@ class Game(Several):
             ) from None
 
     def _refuse_lacking(self, agent: Any, **given: Any) -> NoReturn:
-        """Refuse the dicts of a step, or of a reset, that leave out an agent."""
         what, values = next((name, values) for name, values in given.items() if agent not in values)
         raise PlanError(f"expected {what} of every agent that acts, got none of {agent}: {list(values)}")
 
@@ -466,7 +438,6 @@ class Game(Several):
         raise PlanError(f"reset: expected a dict of observations and one of infos, got {type(result).__name__}")
 
     def _refuse_changed(self) -> None:
-        """Refuse spaces that are no longer what they were when the vector was built."""
         for agent, (observations, actions) in zip(self.agents, self._given_spaces, strict=True):
             for what, before in (("observation_space", observations), ("action_space", actions)):
                 now = getattr(self.env, what)(agent)
@@ -479,7 +450,6 @@ class Game(Several):
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def ask(self, method: str, rows: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
-        """Ask the game itself, once; each of the rows gets the answer."""
         if method == "state":
             game = self._state()
             return [{**(game if row == rows[0] else {"env": []}), **self._state_of_row(row)} for row in rows]
@@ -492,7 +462,6 @@ class Game(Several):
         return [answer, *(yours(answer) for _ in rows[1:])]
 
     def refuse_method(self, method: str) -> None:
-        """Raise ArgumentError: games do not have this."""
         raise ArgumentError(f"{self.name}, a game of several agents, has no {method}")
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -517,11 +486,6 @@ class Game(Several):
     def _is_wrapped(self, module: str, qualname: str) -> bool:
         kinds = (kind for holder in chain_of_game(self.env) for kind in type(holder).__mro__)
         return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
-
-    def _game_state(self) -> Any:
-        if self._episode == 0:
-            raise ArgumentError("game_states: the game has not been reset yet; call reset() first")
-        return np.array(self.env.state())
 
     def _state(self) -> dict[str, Any]:
         if self._episode == 0:
@@ -549,7 +513,6 @@ class Game(Several):
         }
 
     def _load_state(self, state: dict[str, Any]) -> None:
-        """Load what all rows have together."""
         if state["env"] is None:
             self._over, self._episode = True, 0
             return
@@ -568,7 +531,6 @@ class Game(Several):
         slots.observations.put(at, state["observation"])
 
     def failure(self, row: int, index: int, error: BaseException, during: str, action: Any) -> Failure:
-        """Report that it raised: the whole game has failed."""
         of_row, begins = during in ("step", "reset"), self._beginning
         turn = "" if self.is_parallel or begins or during != "step" else f"It was {self.agents[self._mover]}'s turn. "
         autoreset = during == "step" and begins
@@ -590,13 +552,11 @@ class Game(Several):
         return told if of_row else replace(told, note="", step=0, episode=0)
 
     def close(self, timeout: float, terminate: bool) -> None:
-        """Close the environment."""
         self.env.close()
 
     # -- restarts ------------------------------------------------------------------------------------------------------
 
     def make_anew(self, row: int) -> None:
-        """Make another environment in place of one that was lost, with the first of the rows."""
         assert self._make is not None
         if row:
             if self._not_made is not None:
@@ -619,7 +579,6 @@ class Game(Several):
         self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
 
     def take_over(self, row: int, takeover: Takeover) -> None:
-        """Go on in place of a game that was lost; each of its rows takes over its own part."""
         if row == 0:
             self._seed_of_takeover = takeover.seed
             try:
@@ -635,16 +594,49 @@ class Game(Several):
 
 
 def refuse_other(env: Any) -> None:
-    """Raise PlanError for what is not a game."""
     if not is_game(type(env)):
         raise PlanError(f"expected PettingZoo's AECEnv or ParallelEnv from the factory, got {type(env).__name__}")
 
 
 def is_parallel(env: Any) -> bool:
-    """Whether all agents of a game move at once."""
     return next(kind.__name__ for kind in type(env).__mro__ if kind.__name__ in ("AECEnv", "ParallelEnv")) != "AECEnv"
 
 
 def nothing_of(space: spaces.Space[Any]) -> Any:
-    """Zeros in the form of an observation."""
     return next(iter(iterate(batch_space(space, 1), create_empty_array(space, 1))))
+
+
+_ORDER = "OrderEnforcingWrapper"
+_TRANSPARENT = frozenset(  # without state of their own
+    {_ORDER, "AssertOutOfBoundsWrapper", "TerminateIllegalWrapper", "ClipOutOfBoundsWrapper", "CaptureStdoutWrapper"}
+)
+
+
+class Shortcut:
+    """Gives what an ``AECEnv`` gives, past PettingZoo's wrappers, which forward each attribute through all of them.
+
+    ``play`` steps and observes, ``state`` knows.
+    """
+
+    def __init__(self, env: Any) -> None:
+        from pettingzoo.utils.env import AECEnv
+
+        # Without the wrapper that only checks the order of calls, which is ours.
+        self.play = env.env if _name(env) == _ORDER else env
+        self.state = env
+        while _name(self.state) in _TRANSPARENT:
+            self.state = self.state.env
+        self._last: Any = None if type(env).last is AECEnv.last else env.last
+
+    def last(self, agent: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """As ``env.last()``, of the agent whose turn it is."""
+        if self._last is not None:
+            return self._last()  # type: ignore[no-any-return]
+        seen, state = self.play.observe(agent), self.state
+        paid = state._cumulative_rewards[agent]  # noqa: SLF001  # as AECEnv.last does
+        return seen, paid, state.terminations[agent], state.truncations[agent], state.infos[agent]
+
+
+def _name(env: Any) -> str:
+    kind = type(env)
+    return kind.__name__ if kind.__module__.startswith("pettingzoo.utils.wrappers.") else ""

@@ -17,14 +17,11 @@ PETTINGZOO = "pettingzoo"
 
 @dataclass(frozen=True)
 class MakeGame:
-    """A factory for a game that PettingZoo has registered."""
-
     kind: str  # "parallel" or "aec"
     spec: Any  # PettingZoo's EnvSpec, by value
     kwargs: Mapping[str, Any]
 
     def __call__(self) -> Any:
-        """Make one."""
         from pettingzoo import make
 
         make_any: Any = make
@@ -44,7 +41,6 @@ class LookAtGame:
     seats: Seats = ALL
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        """Make one, and look at it."""
         seen = SeenGame(self.make(), self.seats)
         self.render_mode.refuse_undeclared(seen, self.name)
         return seen

@@ -32,13 +32,11 @@ def import_path(target: Any) -> str | None:
 
 
 def refuse_import(path: str, where: str, *, imports: bool) -> None:
-    """Refuse a path where nothing may be imported."""
     if not imports:
         raise SpecError(f'{where}: expected nothing to import (--no-imports), got "{path}"')
 
 
 def import_target(path: str, where: str, extra: str | None = None) -> Callable[..., Any]:
-    """Import the object that ``"module:attr"`` names."""
     if not is_import_path(path):
         raise SpecError(f'{where}: expected an import path "module:attr", got {json.dumps(path, ensure_ascii=False)}.')
     module_name, _, attr = path.partition(":")
@@ -53,7 +51,6 @@ def import_target(path: str, where: str, extra: str | None = None) -> Callable[.
 
 
 def imported(module_name: str, where: str, extra: str | None = None) -> ModuleType:
-    """Import a module."""
     try:
         return import_module(module_name)
     except ModuleNotFoundError as error:

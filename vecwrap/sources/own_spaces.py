@@ -6,13 +6,12 @@ import contextlib
 import inspect
 import weakref
 from collections.abc import Iterator, Sequence
-from copy import copy, deepcopy
+from copy import deepcopy
 from typing import Any
 
 import gymnasium
-from gymnasium import spaces
+import numpy as np
 
-from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.sources.description import Env, chain_of, chain_of_game
 
 Space = gymnasium.Space[Any]
@@ -79,31 +78,26 @@ def _replaced(value: Any, copies: dict[int, tuple[Space, Space]]) -> Any:
 
 
 def _is_shared(space: Space, base: Any, copies: dict[int, tuple[Space, Space]]) -> bool:
-    """Whether a part of a space belongs to another environment, or has been replaced."""
     return any(id(part) in copies or _owners.get(id(part), base) is not base for part in _parts(space))
 
 
 def _belongs(space: Space, base: Any) -> None:
-    """Note whose a space is."""
     for part in _parts(space):
         with contextlib.suppress(TypeError):  # an environment without weak references
             _owners[id(part)] = base
 
 
 def seed_spaces(env: Env, seed: int) -> None:
-    """Seed the spaces of an environment and of the wrappers around it, each once."""
     for space in _all_spaces(env):
         space.seed(seed)
 
 
 def space_states(env: Env) -> list[dict[str, Any] | None]:
-    """Return the state of each generator of these spaces and their parts, None where nothing has been drawn yet."""
     generators: list[Any] = [part._np_random for space in _all_spaces(env) for part in _parts(space)]  # noqa: SLF001
     return [None if generator is None else generator.bit_generator.state for generator in generators]
 
 
 def load_space_states(env: Env, states: list[dict[str, Any] | None]) -> None:
-    """Restore what ``space_states`` returned for an environment with the same spaces."""
     parts = [part for space in _all_spaces(env) for part in _parts(space)]
     if len(parts) != len(states):
         raise ValueError(f"expected the generators of {len(parts)} spaces, got {len(states)}")
@@ -114,24 +108,14 @@ def load_space_states(env: Env, states: list[dict[str, Any] | None]) -> None:
 
 def _with_own_generators(space: Any, copies: dict[int, tuple[Space, Space]]) -> Any:
     """Copy a space without its generators; bounds are shared, for they may be large and nobody writes into them."""
-    if id(space) in copies:
-        return copies[id(space)][1]
-    if isinstance(space, (*ARRAY_SPACES, spaces.Text)):
-        own: Any = copy(space)
-    elif isinstance(space, spaces.Dict):
-        own = copy(space)
-        own.spaces = {key: _with_own_generators(part, copies) for key, part in space.spaces.items()}
-    elif isinstance(space, spaces.Tuple):
-        own = copy(space)
-        own.spaces = tuple(_with_own_generators(part, copies) for part in space.spaces)
-    else:
-        own = deepcopy(space)
-        if own != space:
-            raise TypeError("a space without an == of its own would be another one than the others'")
-        for part in _parts(own):
-            part._np_random = None  # type: ignore[assignment]  # noqa: SLF001
-    own._np_random = None  # noqa: SLF001
-    copies[id(space)] = space, own
+    known = {key: copied for key, (_, copied) in copies.items()}
+    bounds = {id(value): value for part in _parts(space) for value in vars(part).values() if type(value) is np.ndarray}
+    own = deepcopy(space, {**known, **bounds})
+    if own != space:
+        raise TypeError("a space without an == of its own would be another one than the others'")
+    for part, of_own in zip(_parts(space), _parts(own), strict=True):
+        of_own._np_random = None  # type: ignore[assignment]  # noqa: SLF001
+        copies[id(part)] = part, of_own
     return own
 
 
@@ -152,5 +136,4 @@ def _spaces_of(wrapper: Env) -> list[Space]:
 
 
 def _all_spaces(env: Env) -> list[Space]:
-    """Return the spaces of an environment and of the wrappers around it, each once."""
     return list({id(space): space for wrapper in chain_of(env) for space in _spaces_of(wrapper)}.values())

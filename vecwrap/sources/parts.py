@@ -35,13 +35,10 @@ class PartFactory:
     seats: Seats = ALL  # of the game
 
     def __call__(self) -> Any:
-        """Make the engine or the game."""
         return self.make()
 
 
 class Part:
-    """One row of a source of several."""
-
     def __init__(self, index: int, source: Several, row: int) -> None:
         self.index = index
         self.source = source
@@ -49,13 +46,11 @@ class Part:
         self._frames = Frames.NONE
 
     def attach(self, slots: Slots, row: int) -> None:
-        """Set where the results go."""
         if self.row == 0:
             self.source.attach(slots, row)
 
     @property
     def frames(self) -> Frames:
-        """Which frames are wanted."""
         return self._frames
 
     @frames.setter
@@ -64,15 +59,12 @@ class Part:
         self.source.want_frames(self.row, frames)
 
     def describe(self) -> Description:
-        """What a backend must know of it."""
         return self.source.describe()
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
-        """Take part in the reset that was announced."""
         self.source.take_part(self.row)
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Ask the row's own environment, or take part in the call that was announced."""
         return self.source.ask_row(self.row, method, *arguments)
 
     call = partialmethod(ask, "call")
@@ -80,32 +72,26 @@ class Part:
     set_attr = partialmethod(ask, "set_attr")
     has_attr = partialmethod(ask, "has_attr")
     is_wrapped = partialmethod(ask, "is_wrapped")
-    game_state = partialmethod(ask, "game_state")
     state = partialmethod(ask, "state")
     load_state = partialmethod(ask, "load_state")
 
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
-        """Close the source, once."""
         if self.row == 0:
             self.source.close(timeout, terminate)
 
     def failure(self, error: BaseException, during: str, action: Any = None) -> Failure:
-        """Report that its source raised: all the rows that were asked with it have failed."""
         error = error.error if isinstance(error, AgainError) else error
         return self.source.failure(self.row, self.index, error, during, action)
 
     def refused(self, error: Exception, during: str, action: Any, *, of_the_end: bool) -> Failure:
-        """Report that its result cannot be passed on."""
         return self.failure(error, during, action)
 
     def made_anew(self, takeover: Takeover) -> Part:
-        """Return this part, whose source was made anew with its first row."""
         self.source.make_anew(self.row)
         self.take_over(takeover)
         return self
 
     def take_over(self, takeover: Takeover) -> None:
-        """Go on in place of one that was lost."""
         self.source.take_over(self.row, takeover)
         self.frames = takeover.frames
 
@@ -163,12 +149,10 @@ def refuse_one_for_several(sources: Sequence[Source]) -> None:
 
 
 def of_engines(factories: Sequence[Factory]) -> bool:
-    """Whether rows are an engine's, though of one row each."""
     return isinstance(first := factories[0], PartFactory) and not first.of_game
 
 
 def of_games(factories: Sequence[Factory]) -> bool:
-    """Whether rows are agents of games."""
     return isinstance(first := factories[0], PartFactory) and first.of_game
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from vecwrap.sources.old_api import refuse_no_pair
+from vecwrap.sources.failure import refuse_no_pair
 
 
 class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -33,21 +33,17 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.has_wrapper_attr(name)
 
     def get_wrapper_attr(self, name: str) -> Any:
-        """Return it, from a wrapper within or from the environment."""
         return self.env.get_wrapper_attr(name)
 
     def set_wrapper_attr(self, name: str, value: Any, **kwargs: Any) -> Any:
-        """Set it, on a wrapper within or on the environment."""
         return self.env.set_wrapper_attr(name, value, **kwargs)
 
     def step(self, action: Any) -> Any:
-        """Step, and record the reward and whether the environment says that it ended."""
         result = self.env.step(action)
         self.record(result[1], bool(result[2]) or bool(result[3]))
         return result
 
     def reset(self, **kwargs: Any) -> Any:
-        """Reset, and record that a new game begins."""
         result = self.env.reset(**kwargs)
         refuse_no_pair(result)
         self.record_reset()
@@ -66,7 +62,6 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @property
     def first(self) -> bool:
-        """Whether a new game has begun since the last query."""
         return self._first
 
     def after_step(self) -> tuple[float, bool, bool]:

@@ -1,14 +1,12 @@
-"""Plain values: those that can be copied, saved in a file and restored without running code."""
+"""Plain values, which can be copied, saved in a file and restored without running code; the states made of them."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import math
 import operator
 import time
 from collections import deque
-from collections.abc import Iterator
 from copy import deepcopy
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -21,18 +19,11 @@ from gymnasium.wrappers.utils import RunningMeanStd
 
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.saved import fitting
-from vecwrap.sources.description import Env, chain_of
+from vecwrap.sources.description import Env, chain_of, chain_of_game
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is a number, text, bytes, None, an array of such, or a list, tuple, dict or deque of plain ones.
-
-    Graphs are plain. Instances of derived types are not (a Counter, an IntEnum, another named tuple), because a file
-    would restore the plain type.
-
-    >>> is_plain({"level": [1, 2.0, np.zeros(3)]}), is_plain([object()])
-    (True, False)
-    """
+    """Whether a file gives a value back as it is: numbers, text, arrays, and plain containers of such."""
     if type(value) is dict:
         return all(is_plain(key) and is_plain(item) for key, item in value.items())
     if type(value) in (list, deque, tuple, GraphInstance):
@@ -71,12 +62,10 @@ class CannotSaveError(Exception):
 
 
 def env_state(env: Env) -> list[dict[str, Any]]:
-    """Return the state of an environment and all its wrappers, outermost first."""
     return [{"wrapper": _name(wrapper), "state": _state_of(wrapper)} for wrapper in chain_of(env)]
 
 
 def load_env_state(env: Env, states: list[dict[str, Any]]) -> None:
-    """Restore what ``env_state`` returned for an environment wrapped in the same wrappers."""
     wrappers = list(chain_of(env))
     names, saved = [_name(wrapper) for wrapper in wrappers], [str(state["wrapper"]) for state in states]
     if names != saved:
@@ -106,9 +95,12 @@ def _state_of(wrapper: Env) -> dict[str, Any]:
     return state
 
 
+def _has_own(one: Any) -> bool:
+    return hasattr(type(one), "state_dict") and hasattr(type(one), "load_state_dict")
+
+
 def _entry(wrapper: Env) -> str:
-    """Return what a wrapper's state consists of."""
-    if hasattr(type(wrapper), "state_dict") and hasattr(type(wrapper), "load_state_dict"):
+    if _has_own(wrapper):
         return "own"
     if type(wrapper).__module__.startswith("ale_py.") and hasattr(wrapper, "ale"):
         return "ale"
@@ -119,7 +111,6 @@ def _entry(wrapper: Env) -> str:
 
 
 def _refuse(wrapper: Env, state: dict[str, Any]) -> None:
-    """Refuse a state that is not of such a wrapper, before anything is changed."""
     expected = {_entry(wrapper)} | (set() if isinstance(wrapper, gymnasium.Wrapper) else _OF_ENVIRONMENTS)
     if not {_entry(wrapper)} <= state.keys() <= expected:
         raise ValueError(f"{_name(wrapper)}: expected the entries {sorted(expected)}, got {sorted(map(str, state))}")
@@ -239,45 +230,36 @@ MOST_TICKS = 10_000
 
 
 def is_sticky(game: Any) -> bool:
-    """Whether the emulator of an Atari environment ever repeats an action, and ever takes another."""
     return 0.0 < _probability(game) < 1.0
 
 
 def find_held_action(game: Any) -> int:
-    """Find an action equivalent to the one that the emulator of a sticky game holds.
-
-    The emulator is left as it was, except that it holds the action found, and ``render`` shows what it showed.
-    LookupError if there is none, or if the game is so sticky that it would take minutes to tell.
-    """
+    """Find an action equivalent to the one that the emulator of a sticky game holds; LookupError if there is none."""
     ale = game.ale
     if _ticks_until_taken(game) > MOST_TICKS:
         raise LookupError(
             f"repeat_action_probability={_probability(game):g} is too near to 1 for the action to be found that the "
             "emulator holds"
         )
-    with _same_picture(game):
-        state = ale.cloneState(include_rng=True)
-        try:
-            expected = [_tick(ale) for _ in range(_ticks_until_taken(game))]
-            for action in dict.fromkeys([*ale.getMinimalActionSet(), *ale.getLegalActionSet()]):
-                _hold(game, action)
-                ale.restoreState(state)
-                if all(_tick(ale) == tick for tick in expected):
-                    _hold(game, action)
-                    return int(action.value)
-        finally:
+    state = ale.cloneState(include_rng=True)
+    try:
+        expected = [_tick(ale) for _ in range(_ticks_until_taken(game))]
+        for action in dict.fromkeys([*ale.getMinimalActionSet(), *ale.getLegalActionSet()]):
+            _hold(game, action)
             ale.restoreState(state)
+            if all(_tick(ale) == tick for tick in expected):
+                _hold(game, action)
+                return int(action.value)
+    finally:
+        ale.restoreState(state)
     raise LookupError("the emulator does with no action what it does with the one that it holds")
 
 
 def restore(game: Any, state: Any, held_action: int | None) -> None:
-    """Restore the state of an emulator, and the action that it held, if known; ``render`` shows the same."""
-    if held_action is None or not is_sticky(game):
-        game.ale.restoreState(state)
-        return
-    with _same_picture(game):
+    """Restore the state of an emulator, and the action that it held, if known; the screen is that of the next tick."""
+    if held_action is not None and is_sticky(game):
         _hold(game, held_action)
-        game.ale.restoreState(state)
+    game.ale.restoreState(state)
 
 
 def _probability(game: Any) -> float:
@@ -290,35 +272,48 @@ def _ticks_until_taken(game: Any) -> int:
 
 
 def _hold(game: Any, action: int) -> None:
-    """Make the emulator hold an action; its state advances by some ticks."""
     for _ in range(_ticks_until_taken(game)):
         game.ale.act(action)
 
 
 def _tick(ale: Any) -> tuple[int, bytes, Any]:
-    """Play one tick; return everything observable: the reward, the screen, the state."""
     reward = ale.act(NOOP)
     return reward, ale.getScreen().tobytes(), ale.cloneState(include_rng=True).__getstate__()
 
 
-@contextlib.contextmanager
-def _same_picture(game: Any) -> Iterator[None]:
-    """Make ``render`` show the same until the emulator goes on: restoring a state does not change the screen."""
-    if game.render_mode != "rgb_array":
-        yield
-        return
-    picture = game.render()
-    yield
-    left = _place(game.ale)
-
-    def render() -> Any:
-        if _place(game.ale) == left:
-            return picture.copy()
-        vars(game).pop("render", None)
-        return game.render()
-
-    game.render = render
+_INTERFACE = (  # of PettingZoo's AECEnv and ParallelEnv, whoever wrote the game
+    *("agents", "agent_selection", "rewards", "_cumulative_rewards"),
+    *("terminations", "truncations", "infos", "_skip_agent_selection"),
+)
 
 
-def _place(ale: Any) -> tuple[int, int, bytes]:
-    return ale.getFrameNumber(), ale.getEpisodeFrameNumber(), ale.getScreen().tobytes()
+def game_state(env: Any) -> list[dict[str, Any]]:
+    return [{"wrapper": type(one).__qualname__, "state": _state_in_game(one)} for one in chain_of_game(env)]
+
+
+def load_game_state(env: Any, states: Any) -> None:
+    """Restore what ``game_state`` returned, in a game with the same wrappers."""
+    chain = chain_of_game(env)
+    names = [type(one).__qualname__ for one in chain]
+    saved = [str(state["wrapper"]) for state in fitting(states, [], "env")]
+    if names != saved:
+        raise ValueError(f"expected a game of {' > '.join(saved)}, got {' > '.join(names)}")
+    for one, state in zip(chain, states, strict=True):
+        own = fitting(state["state"], {}, type(one).__qualname__)
+        if not own.keys() <= {"own", "attributes"} or ("own" in own) != _has_own(one):
+            raise ValueError(f"{type(one).__qualname__}: expected its own state, got {sorted(map(str, own))}")
+        for name, value in fitting(own["attributes"], {}, "attributes").items():
+            if name not in _INTERFACE and not (name in vars(one) and is_plain(vars(one)[name])):
+                raise ValueError(f"{type(one).__qualname__}: expected what it remembers, got {name}")
+            setattr(one, name, deepcopy(value))
+        if "own" in own:
+            one.load_state_dict(own_copy(own["own"]))
+
+
+def _state_in_game(one: Any) -> dict[str, Any]:
+    if _has_own(one):
+        attributes = {name: vars(one)[name] for name in _INTERFACE if name in vars(one) and is_plain(vars(one)[name])}
+        return {"own": own_copy(one.state_dict()), "attributes": deepcopy(attributes)}
+    if type(one).__module__.startswith("pettingzoo.utils."):
+        return {"attributes": deepcopy({name: value for name, value in vars(one).items() if is_plain(value)})}
+    raise CannotSaveError(f"the game's {type(one).__qualname__} offers no state_dict() and load_state_dict()")

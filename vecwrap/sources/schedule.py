@@ -24,11 +24,7 @@ Rule: TypeAlias = Callable[[int], Reset]
 
 
 def as_reset(value: Any) -> Reset:
-    """Read what a list or a function gives for one episode: a seed or None, or a pair of either and the options.
-
-    >>> as_reset(3), as_reset((None, {"level": 2}))
-    ((3, None), (None, {'level': 2}))
-    """
+    """Read what a list or a function gives for one episode: a seed or None, or a pair of either and the options."""
     seed, options = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, None)
     if options is not None and not isinstance(options, dict):
         raise ArgumentError(f"expected the options as a dict or None, got {options!r}")
@@ -51,7 +47,6 @@ class Told:
     index: int
 
     def __call__(self, episode: int) -> Reset:
-        """Call the function."""
         return as_reset(self.function(episode, self.index))
 
     def state(self) -> dict[str, Any]:
@@ -69,7 +64,6 @@ class Told:
         return {"attributes": {name: deepcopy(value) for name, value in attributes.items() if is_plain(value)}}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore what ``state`` returned."""
         owner = self._owner()
         if "own" in state:
             owner.load_state_dict(own_copy(state["own"]))
@@ -80,21 +74,17 @@ class Told:
             _attributes(owner).update(deepcopy(attributes))
 
     def _owner(self) -> Any:
-        """What holds the state: the object whose method it is, or the function itself."""
         return self.function.__self__ if isinstance(self.function, MethodType) else self.function
 
 
 @dataclass(frozen=True)
 class Dealt:
-    """Entries ``start``, ``start + step``, ... of a list; past its end, again from the front or nothing."""
-
     entries: Sequence[Reset]
     start: int
     step: int
     again: bool
 
     def __call__(self, episode: int) -> Reset:
-        """Look up the entry."""
         at = self.start + episode * self.step
         if self.again:
             return self.entries[at % len(self.entries)]
@@ -110,10 +100,7 @@ class Schedule:
         self.episodes = 0  # that were scheduled since it began
 
     def next(self, seed: int | None, options: dict[str, Any] | None) -> Reset:
-        """Return the seed and options of a reset.
-
-        A given seed restarts the schedule; given options take precedence over the schedule's, key by key.
-        """
+        """Return the seed and options of a reset; a given seed restarts the schedule, given options go first."""
         if seed is not None:
             self.episodes = 0
             if not self.replace:
@@ -125,11 +112,9 @@ class Schedule:
         return scheduled, options
 
     def state(self) -> dict[str, Any]:
-        """Return how far it is, and the state of its rule."""
         return {"episodes": self.episodes, "remembered": self.rule.state() if isinstance(self.rule, Told) else None}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore what ``state`` returned."""
         self.episodes = state["episodes"]
         if isinstance(self.rule, Told) and state["remembered"] is not None:
             self.rule.load(state["remembered"])

@@ -18,14 +18,11 @@ Space = spaces.Space[Any]
 
 @dataclass(frozen=True)
 class Seats:
-    """Which agents are rows: all, or those named, in that order; and whether unequal spaces are padded.
-
-    With ``opponents``, those named are the learner's; the others are rows too, and opponents move them.
-    """
+    """Which agents are rows: all, or those named, in that order; and whether unequal spaces are padded."""
 
     names: tuple[str, ...] | None = None
     pad: bool = False
-    opponents: bool = False
+    opponents: bool = False  # those named are the learner's; the others are rows too, and opponents move them
 
     def of(self, env: Any) -> Seated:
         """Seat the agents of a game; PlanError if their spaces do not go together."""
@@ -116,11 +113,7 @@ class Padding:
 
 
 def padded_space(parts: Sequence[Space]) -> Any:
-    """Return the smallest space for all of these with zeros at the end of their axes; None if there is none.
-
-    >>> padded_space([spaces.Box(1, 2, (2,)), spaces.Box(-3, 1, (1,))]).low.tolist()
-    [-3.0, 0.0]
-    """
+    """Return the smallest space for all of these with zeros at the end of their axes; None if there is none."""
     first = parts[0]
     if all(isinstance(part, spaces.Box) for part in parts):
         if any((part.dtype, len(part.shape or ())) != (first.dtype, len(first.shape or ())) for part in parts):
@@ -137,7 +130,6 @@ def padded_space(parts: Sequence[Space]) -> Any:
 
 
 def padded_actions(parts: Sequence[Space]) -> Any:
-    """Return a space with the actions of all of these; None if there is none."""
     first = parts[0]
     if all(isinstance(part, spaces.Discrete) for part in parts):
         same = all(part.start == first.start for part in parts)  # type: ignore[attr-defined]
@@ -213,6 +205,5 @@ def agents_of(env: Any) -> list[Any]:
 
 
 def name_of(env: Any) -> str:
-    """A game's own name, or its class's."""
     name = (getattr(env, "metadata", None) or {}).get("name")
     return str(name or type(getattr(env, "unwrapped", env)).__name__)

@@ -24,17 +24,7 @@ class AgainError(Exception):
 
 
 class Several(ABC):
-    """Several rows of the slots, and what steps them.
-
-    What is asked of them together is done once, with the first of them, and the others report how it went.
-
-    Attributes:
-        kind: what errors call such a source.
-        num_rows: k.
-        mode: its autoreset mode.
-        name: what errors call this one.
-        debug: whether observations are checked against the space.
-    """
+    """Several rows of the slots, and what steps them; what is asked of them together is done once, with the first."""
 
     kind: ClassVar[str]
     num_rows: int
@@ -76,7 +66,6 @@ class Several(ABC):
         """Raise ArgumentError: it does not have this method of ``SubEnv``."""
 
     def ask_row(self, row: int, method: str, *arguments: Any) -> Any:
-        """Have a row take part in what was announced."""
         return self.take_part(row)
 
     @abstractmethod
@@ -96,14 +85,11 @@ class Several(ABC):
         raise PlanError(f"{self.name}: an {self.kind} is not recreated")
 
     def take_over(self, row: int, takeover: Takeover) -> None:
-        """Have a row go on in place of the one that was lost."""
         raise PlanError(f"{self.name}: an {self.kind} is not recreated")
 
     @abstractmethod
     def close(self, timeout: float, terminate: bool) -> None:
         """Close it."""
-
-    # -- one for all ---------------------------------------------------------------------------------------------------
 
     def announce(self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         """Expect to be asked this of these rows, each with its arguments; it is done when the first takes part."""
@@ -122,10 +108,7 @@ class Several(ABC):
         self.step()
 
     def take_part(self, row: int) -> Any:
-        """Do what was announced, unless it is done; return what it gave for this row, or raise what it raised.
-
-        An interrupt is raised once; for the other rows it is an AgainError.
-        """
+        """Do what was announced, unless it is done; an interrupt is raised once, then as an AgainError."""
         if self._told is None and self._raised is None:
             try:
                 self._told = self._done(*self._announced)

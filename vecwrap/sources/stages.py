@@ -75,16 +75,12 @@ def stacks_already(env: Any) -> str:
 
 @dataclass(frozen=True)
 class Probe:
-    """A factory whose environment has its ``stages``: of what ``make`` returns, and after each wrapper.
-
-    A wrapper that refuses is skipped, and the next is tried without it.
-    """
+    """A factory whose environment has its ``stages``; a wrapper that refuses is skipped."""
 
     make: Callable[[], Any]
     wrappers: tuple[WrapSubEnv, ...]
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        """Make it, and inspect it after each wrapper."""
         stages: list[Stage] = []
 
         def look(env: Any) -> Any:

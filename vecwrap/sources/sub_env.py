@@ -8,7 +8,6 @@ harm, and the terminal observation is copied before the reset overwrites it.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 import pickle
 from collections.abc import Callable
@@ -26,9 +25,8 @@ from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, Env, chain_of, is_game
-from vecwrap.sources.failure import Failure, said_by
+from vecwrap.sources.failure import Failure, not_an_env, refuse_no_pair, said_by
 from vecwrap.sources.masks import masks_method, with_mask
-from vecwrap.sources.old_api import not_an_env, refuse_no_pair
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import Tap, float_reward
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
@@ -91,8 +89,6 @@ class Takeover:
 
 
 class SubEnv:
-    """One sub-environment and its row of the slots."""
-
     def __init__(self, index: int, factory: Factory, mode: Autoreset, *, debug: bool = False) -> None:
         self.index = index
         self._factory = factory
@@ -114,7 +110,6 @@ class SubEnv:
         self.frames = Frames.NONE
 
     def attach(self, slots: Slots, row: int) -> None:
-        """Set where the results go."""
         self._slots, self._row = slots, row
         self._put, self._put_final = slots.observations.putter(row), slots.final_observations.putter(row)
         self._rewards, self._raw_rewards = slots.rewards.data, slots.raw_rewards.data
@@ -122,7 +117,6 @@ class SubEnv:
 
     @property
     def frames(self) -> Frames:
-        """Which frames are wanted."""
         return self._frames
 
     @frames.setter
@@ -131,13 +125,11 @@ class SubEnv:
         self._in_stride = False
 
     def describe(self) -> Description:
-        """What a backend must know of it."""
         return Description.of(self.env)
 
     # -- what a backend asks -------------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
-        """Begin an episode and write its first row."""
         self._over, self._autoresetting, self._in_stride = True, False, False
         self._begin(seed, own_copy(options))
         slots, row = self._slots, self._row  # from here on: in a copy of the process they are others
@@ -147,7 +139,6 @@ class SubEnv:
         slots.raw_rewards[row], slots.raw_dones[row], slots.raw_first[row] = self._raw_of_reset()
 
     def step(self, action: Any) -> None:
-        """Take one action and write the row."""
         if self._over:
             self._step_after_end()
             return
@@ -194,33 +185,21 @@ class SubEnv:
         """Return an attribute of the outermost wrapper that has it; plain data as a copy, as from other processes."""
         return yours(self.env.get_wrapper_attr(name))
 
-    def set_attr(self, name: str, value: Any) -> str | None:
-        """Set an attribute on the outermost wrapper where it lives; a new one on the environment itself.
-
-        Returns:
-            The near name that was meant, maybe, if the attribute is new.
-        """
+    def set_attr(self, name: str, value: Any) -> None:
+        """Set an attribute where it lives, a new one on the environment itself."""
         if is_plain(value):
             self._set_here.add(name)
-        for wrapper in chain_of(self.env):
-            if not isinstance(wrapper, Tap) and _lives_on(wrapper, name):
-                setattr(wrapper, name, own_copy(value))
-                return None
-        near = near_attribute(self.env, name)
-        setattr(self.env.unwrapped, name, own_copy(value))
-        return near
+        holders = (one for one in chain_of(self.env) if not isinstance(one, Tap) and _lives_on(one, name))
+        setattr(next(holders, self.env.unwrapped), name, own_copy(value))
 
     def has_attr(self, name: str) -> bool:
-        """Whether a wrapper, or the environment itself, has an attribute; the attribute is not transferred."""
         return bool(self.env.has_wrapper_attr(name))
 
     def is_wrapped(self, module: str, qualname: str) -> bool:
-        """Whether a wrapper is of a class, or of one derived from it; by name, so that nothing need be imported."""
         kinds = (kind for wrapper in chain_of(self.env) for kind in type(wrapper).__mro__)
         return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
 
     def render(self) -> Any:
-        """Return what the environment renders, as an array of the caller's own."""
         return yours(self.env.render())
 
     def state(self) -> dict[str, Any]:
@@ -243,7 +222,6 @@ class SubEnv:
         }
 
     def load_state(self, state: dict[str, Any], attributes: dict[str, Any]) -> None:
-        """Load the result of ``state`` of an equal sub-environment."""
         if state["env"] is None:
             self._be_new(attributes)
         else:
@@ -264,27 +242,22 @@ class SubEnv:
         self._autoresetting = self._in_stride = False
 
     def follow(self, schedule: bytes, episodes: int = 0) -> None:
-        """Let a schedule decide what seedless resets get."""
         self._schedule = pickle.loads(schedule)
         self.go_on_in_schedule({"episodes": episodes, "remembered": None})
 
     def leave_seed(self, seed: int | None) -> None:
-        """Set the seed for the next reset, if neither that nor a schedule provides one."""
         self._seed_of_takeover = seed
 
     def scheduled(self) -> dict[str, Any]:
-        """Return how far the schedule is, and what it remembers."""
         assert self._schedule is not None
         return self._schedule.state()
 
     def go_on_in_schedule(self, state: dict[str, Any]) -> None:
-        """Load the result of ``scheduled``."""
         assert self._schedule is not None
         self._schedule.load(state)
         self._slots.scheduled[self._row] = self._schedule.episodes
 
     def take_over(self, takeover: Takeover) -> None:
-        """Continue in place of a sub-environment that was lost."""
         for name, value in takeover.attributes.items():
             self.set_attr(name, value)
         self.frames = takeover.frames
@@ -309,7 +282,6 @@ class SubEnv:
         return other
 
     def close(self) -> None:
-        """Close the environment."""
         self.env.close()
 
     def failure(self, error: BaseException, during: str, action: Any = None) -> Failure:
@@ -344,7 +316,6 @@ class SubEnv:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _make_env(self) -> None:
-        """Make the environment; it has not been reset yet."""
         self.env = self._factory()
         own_spaces(self.env)
         allow_no_options(self.env)
@@ -356,10 +327,7 @@ class SubEnv:
         self._goes_on = [wrapper for wrapper in chain if hasattr(wrapper, "game_goes_on")]
 
     def _be_new(self, attributes: dict[str, Any]) -> None:
-        """Ensure an environment that has never been reset, with these attributes set.
-
-        The environment is recreated if it has run, which a reset would not undo, or has more set than these.
-        """
+        """Ensure an environment that has never run, with these attributes and no others set."""
         if not self._is_new or not self._set_here <= attributes.keys():
             close_lost(self.env)
             self._make_env()
@@ -367,7 +335,6 @@ class SubEnv:
             self.set_attr(name, value)
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> None:
-        """Reset the environment; write observation, info and frame."""
         if self._schedule is None:
             observation, info = self._reset_env(seed, options)
         else:
@@ -422,7 +389,6 @@ class SubEnv:
             slots.frames.pop(self._row, None)
 
     def _refuse_foreign(self, observation: Any) -> None:
-        """Refuse an observation that the space does not contain."""
         if not self.env.observation_space.contains(observation):
             raise ValueError(f"observation: expected an element of {self.env.observation_space}, got {observation!r}")
 
@@ -470,28 +436,14 @@ class SubEnv:
         slots.forget_info(row)
 
     def _raw_of_step(self, done: bool) -> tuple[float, bool, bool]:
-        """The environment's own reward in a step, whether its episode ended, whether a wrapper began a new one."""
         assert self._tap is not None
         paid, over, anew = self._tap.after_step()
         return paid, over or (done and not self._game_goes_on()), anew and not done
 
     def _raw_of_reset(self) -> tuple[float, bool, bool]:
-        """The environment's own reward, whether its episode ended, and whether a new one began in a reset."""
         if self._tap is None:
             return 0.0, False, True
         return self._tap.after_reset()
-
-
-def near_attribute(env: Env, name: str) -> str | None:
-    """The attribute of a chain with nearly this name, if no wrapper has one of this very name; methods do not count."""
-    chain = [wrapper for wrapper in chain_of(env) if not isinstance(wrapper, Tap)]
-    if any(hasattr(wrapper, name) for wrapper in chain):
-        return None
-    for wrapper in reversed(chain):
-        known = [one for one in dir(wrapper) if not callable(inspect.getattr_static(wrapper, one, None))]
-        if near := difflib.get_close_matches(name, known, n=1, cutoff=0.82):
-            return near[0]
-    return None
 
 
 def allow_no_options(env: Env) -> None:

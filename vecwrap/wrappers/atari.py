@@ -115,28 +115,23 @@ class Atari(Declares, Lives):
 
     @property
     def frame_skip(self) -> int:
-        """How many frames an agent step lasts; a monitor writes it into the header of its file."""
         return self._settings.frame_skip
 
     @property
     def path(self) -> Path:
-        """How the emulator is accessed."""
         return self._player.path
 
     def describe(self) -> str:
-        """Describe how this wrapper accesses the emulator."""
         if self.path == "direct":
             return "Accesses the emulator directly: only wrappers known to be transparent lie in between."
         return f"Goes through env.step: {obstacle(self.env) or 'direct=False'}."
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
-        """Start an episode: the next life if the game continues and no seed is given, else a new game."""
         _, info = play_opening(super().reset, super().step, self._opening, seed, options, lambda: self.game_goes_on)
         self._has_reset = True
         return self._player.image(), info
 
     def step(self, action: Any) -> tuple[Image, float, bool, bool, dict[str, Any]]:
-        """Hold an action for ``frame_skip`` frames, or until the game ends."""
         if not self._has_reset:
             raise ResetNeededError("atari: expected a reset before the first step, got step(); call reset() first")
         _, reward, terminated, truncated, info = super().step(action)
@@ -154,8 +149,6 @@ class Atari(Declares, Lives):
 
     def _life_lost(self) -> bool:
         return super()._life_lost() and self._settings.terminal_on_life_loss is True
-
-    # -- what the plan asks -------------------------------------------------------------------------------------------
 
     @classmethod
     def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -178,12 +171,10 @@ class Atari(Declares, Lives):
 
     @classmethod
     def in_words(cls, *args: Any, **kwargs: Any) -> str:
-        """Describe in one sentence which lineage this is, and what it does."""
         return settle(*args, **kwargs).in_words()
 
     @classmethod
     def filled_in(cls, **arguments: Any) -> dict[str, Any]:
-        """Return the arguments that the lineage decides, for the resolved pipeline."""
         settings = settle(**arguments)
         decided = ("terminal_on_life_loss", "fire_reset", "clip_reward", "repeat_action_probability")
         return {name: getattr(settings, name) for name in decided}

@@ -70,7 +70,6 @@ class CheckNan(VecEnvWrapper):
         self._actions = LastRows(env.single_action_space, env.num_envs)
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
-        """Check the actions, and remember them."""
         bad = self._find("actions", actions, np.ones(len(env_ids), dtype=np.bool_))
         if bad is not None:
             what, row = bad
@@ -87,7 +86,6 @@ class CheckNan(VecEnvWrapper):
         return actions
 
     def on_step(self, step: StepResult) -> None:
-        """Check the result."""
         steps = self._steps[step.rows] + step.acted
         self._steps[step.rows] = np.where(step.first, 0, steps)
         found = self._find("rewards", step.rewards, step.completed)
@@ -105,11 +103,9 @@ class CheckNan(VecEnvWrapper):
         self._tell(f"{what} of sub-environment {i}, in {when}: {expected}", i, number, action)
 
     def wrapper_state(self) -> dict[str, Any]:
-        """Return the steps and the last actions."""
         return {"steps": self._steps.copy(), "actions": self._actions.state(), "warned": self._warned}
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``wrapper_state`` gave."""
         self._actions.load(state["actions"], "check_nan: actions")
         put(self._steps, state["steps"], "steps")
         self._warned = fitting(state["warned"], False, "warned")

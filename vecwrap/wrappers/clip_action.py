@@ -48,8 +48,7 @@ class ClipAction(VecEnvWrapper):
         low, high = -np.inf, np.inf
         if np.issubdtype(space.dtype, np.integer):
             low, high = np.iinfo(space.dtype).min, np.iinfo(space.dtype).max
-        self._set_action_space(spaces.Box(low, high, space.shape, space.dtype.type))
+        self.face.has_actions(self, spaces.Box(low, high, space.shape, space.dtype.type))
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
-        """Clip the actions."""
         return np.clip(actions, self._low, self._high)

@@ -52,7 +52,6 @@ class ClipReward(VecEnvWrapper):
         self.high = high
 
     def on_step(self, step: StepResult) -> None:
-        """Clip ``rewards`` where one is complete, and leave ``raw_rewards`` alone."""
         if self.low is None and self.high is None:
             step.rewards = np.sign(step.rewards)
         else:

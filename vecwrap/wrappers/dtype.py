@@ -55,7 +55,6 @@ class Dtype(VecEnvWrapper):
         super().__init__(env, members.replaced(env.single_observation_space, cast))
 
     def on_observations(self, observations: Batch) -> Batch:
-        """Cast the observations."""
         return members.apply(self._functions, observations)
 
 

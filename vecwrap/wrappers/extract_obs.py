@@ -42,5 +42,4 @@ class ExtractObs(VecEnvWrapper):
         self.key = key
 
     def on_observations(self, observations: Batch) -> Batch:
-        """Return the member."""
         return observations[self.key]

@@ -43,9 +43,8 @@ class FilterObs(VecEnvWrapper):
         super().__init__(env, space)  # stores a copy, which may be changed
         for key in set(space.spaces) - set(keys):
             del self.single_observation_space.spaces[key]  # type: ignore[attr-defined]
-        self._set_observation_space(self.single_observation_space)
+        self.face.has_observations(self, self.single_observation_space)
         self.keys = tuple(self.single_observation_space.spaces)  # type: ignore[attr-defined]
 
     def on_observations(self, observations: Batch) -> Batch:
-        """Keep the members."""
         return {key: observations[key] for key in self.keys}

@@ -53,6 +53,5 @@ class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
             )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode, and press FIRE if the game has it; return the last observation and all infos until then."""
         goes_on = partial(game_goes_on, self.env)
         return play_opening(self.env.reset, self.env.step, self._opening, seed, options, goes_on)

@@ -40,5 +40,4 @@ class Flatten(VecEnvWrapper):
         self._dtype = box.dtype
 
     def on_observations(self, observations: Batch) -> Batch:
-        """Flatten the observations."""
         return flat(self._inner_space, observations).astype(self._dtype, copy=False)

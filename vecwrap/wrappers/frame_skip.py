@@ -58,7 +58,6 @@ class FrameSkip(Declares, gymnasium.Wrapper[Any, Any, Any, Any]):
         self.pooling = pooling
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Hold an action; return the sum of the rewards, and the last info."""
         total = 0.0
         earlier = latest = None
         for _ in range(self.frame_skip):
@@ -74,7 +73,6 @@ class FrameSkip(Declares, gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @classmethod
     def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return the arguments to make an id with: an Atari game without its own skip."""
         _check(*args, **kwargs)
         return {"frameskip": 1} if env_spec.entry_point == "ale_py.env:AtariEnv" else {}
 

@@ -96,7 +96,8 @@ class FrameStack(VecEnvWrapper):
         self.padding = padding
         self.channels = channels
         self._stacks = {key: _Stack(box, env.num_envs, k, axis, channels, padding) for key, box in stacked.items()}
-        self._set_observation_space(members.replaced(space, {key: each.space for key, each in self._stacks.items()}))
+        space = members.replaced(space, {key: each.space for key, each in self._stacks.items()})
+        self.face.has_observations(self, space)
         if None in self._stacks:
             self.face.shown = _Shown(self._stacks[None])
 
@@ -112,11 +113,9 @@ class FrameStack(VecEnvWrapper):
             step.final_obs = members.with_new(final_obs, final_stacks)
 
     def wrapper_state(self) -> dict[str, Any]:
-        """Return the stacks: (n, *shape), for a Dict by key."""
         return {"stacks": members.with_new({}, {key: each.all() for key, each in self._stacks.items()})}
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``wrapper_state`` gave."""
         for key, each in self._stacks.items():
             each.load(fitting(members.of(state["stacks"], key), each.all(), "stacks"))
 
@@ -131,7 +130,6 @@ class _Shown(Shown):
         """Keep nothing."""
 
     def all(self) -> Batch:
-        """All stacks."""
         return self._stack.all()
 
     def load(self, batch: Batch) -> None:
@@ -181,11 +179,9 @@ class _Stack:
         return stacks, final_stacks
 
     def all(self) -> Array:
-        """Return all n latest stacks, as a fresh array."""
         return self._of(slice(None))
 
     def load(self, stacks: Array) -> None:
-        """Continue from these n stacks."""
         split = stacks.reshape(len(stacks), *self._split)
         for value, loaded in zip(self._values, np.moveaxis(split, 1 + self._axis, 0), strict=True):
             value[:] = loaded.reshape(value.shape)
@@ -220,7 +216,6 @@ class _Stack:
         return endings
 
     def _of(self, rows: slice | IntArray) -> Array:
-        """Return the stacks of some sub-environments, as a fresh array."""
         return self._together([value[rows] for value in self._values])
 
     def _together(self, values: list[Array]) -> Array:

@@ -53,7 +53,6 @@ class Grayscale(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = members.replaced(env.observation_space, grey_spaces)
 
     def observation(self, observation: Any) -> Any:
-        """Return the grey images."""
         return members.apply(self._functions, observation)
 
     def _grey(self, image: Any) -> Any:

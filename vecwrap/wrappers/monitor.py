@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -56,9 +55,8 @@ class Monitor(VecEnvWrapper):
     ``info_keys``. Each row is written when its game ends, so a killed run loses at most the row being written.
 
     Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything;
-    an environment that was not closed continues there. If another process is still writing to them, there is a warning.
-    A folder that cannot be written is an error at the first reset or load; a later write failure ends the recording
-    with a warning, never the training.
+    an environment that was not closed continues there. A folder that cannot be written is an error at the first reset
+    or load; a later write failure ends the recording with a warning, never the training.
 
     ``log`` says where games are logged (docs/logging.md). TensorBoard and W&B get curves over the agent steps of all
     sub-environments: ``episode/return``, ``episode/length``, and ``episode/KEY`` for numeric ``info_keys``. A point is
@@ -183,22 +181,18 @@ class Monitor(VecEnvWrapper):
 
     @property
     def episode_count(self) -> int:
-        """``num_episodes``, under Gymnasium's name."""
         return self.num_episodes
 
     @property
     def num_steps(self) -> int:
-        """The agent steps of all sub-environments."""
         return self._past_steps + int(self._lengths.sum())
 
     @property
     def games(self) -> tuple[FloatArray, IntArray, BoolArray]:
-        """The scores so far and the lengths of the games that are running, and which are, (n,) each."""
         return self._returns.copy(), self._lengths.copy(), self._running.copy()
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files that rows are written to."""
         if self.dir is None or "csv" not in self.log:
             return ()
         names = [f"{i}.monitor.csv" for i in range(self.num_envs)] if self.per_env else ["monitor.csv"]
@@ -211,11 +205,9 @@ class Monitor(VecEnvWrapper):
         return self._kept
 
     def on_pipeline(self, pipeline: Any) -> None:
-        """Remember the pipeline for the file's header; called before the first reset."""
         self._pipeline_hash = pipeline.hash
 
     def on_step(self, step: StepResult) -> None:
-        """Add up; report and write the games that ended; restart where a game starts."""
         rows = step.rows
         if step.in_stride:
             self._returns += step.raw_rewards if self.rewards == "raw" else step.rewards
@@ -242,7 +234,6 @@ class Monitor(VecEnvWrapper):
                 self._started[i] = time.perf_counter()
 
     def wrapper_state(self) -> dict[str, Any]:
-        """Return the running scores, lengths and times, and the counts."""
         return {
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
@@ -254,7 +245,6 @@ class Monitor(VecEnvWrapper):
         }
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``wrapper_state`` returned; no reset is needed."""
         steps = fitting(state["num_steps"], 0, "num_steps")
         self._open(steps)
         put(self._returns, state["returns"], "returns")
@@ -270,7 +260,6 @@ class Monitor(VecEnvWrapper):
         self.num_episodes = fitting(state["num_episodes"], 0, "num_episodes")
 
     def on_close(self) -> None:
-        """Close the files and the other logs."""
         self._close_files()
         sinks, self._sinks = getattr(self, "_sinks", []), []
         for sink in sinks:
@@ -303,7 +292,6 @@ class Monitor(VecEnvWrapper):
                 )
 
     def _close_episodes(self, step: StepResult, closed: BoolArray, lost: BoolArray) -> None:
-        """Report the games that ended, in infos and in the files."""
         ids, returns, lengths = step.env_ids, self._returns[step.rows], self._lengths[step.rows]
         if self.count is not None:
             closed = self.count(ids, closed & self._running[step.rows], lost, returns, lengths)
@@ -326,7 +314,6 @@ class Monitor(VecEnvWrapper):
                 self._write(episode, lost.item(at), [*who, *(_cell(end.get(key, "")) for key in self.info_keys)])
 
     def _report(self, step: StepResult, ended: dict[int, Episode]) -> None:
-        """Report games, by their rows' places, in infos and to the logs."""
         self._warn_of_another(step)
         size = len(step.env_ids)
         values: dict[str, Any] = {"r": np.zeros(size), "l": np.zeros(size, np.int64), "t": np.zeros(size)}
@@ -363,7 +350,6 @@ class Monitor(VecEnvWrapper):
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
-        """Open the files of a run that begins."""
         self._open()
 
     def _open(self, steps: int = 0) -> None:
@@ -381,7 +367,8 @@ class Monitor(VecEnvWrapper):
         }
         setting = Setting(self.stats_key, self._agents, self.dir, self.resume, steps, header)
         try:
-            shared = self._open_files(header) if self.paths else []
+            if self.paths:
+                self._open_files(header)
             for entry in others:
                 self._sinks.append(open_sink(entry, setting))
             at_exit(self)  # before what was imported or begun meanwhile, such as a run of W&B, is closed
@@ -389,20 +376,13 @@ class Monitor(VecEnvWrapper):
         finally:
             if not self._opened:
                 self.on_close()
-        if shared:
-            warnings.warn(
-                f"monitor: dir: another process has {seen_from_here(shared[0])} open, and goes on writing to it"
-                f"{'' if self.resume else ' under its new name'}; give each process a dir of its own",
-                RuntimeWarning,
-                stacklevel=2,
-            )
 
-    def _open_files(self, header: dict[str, Any]) -> list[Path]:
-        """Open the files of rows; return those that another process has open."""
+    def _open_files(self, header: dict[str, Any]) -> None:
         assert self.dir is not None
         try:
             self.dir.mkdir(parents=True, exist_ok=True)
-            shared = [] if self.resume else _move_aside(self.dir)
+            if not self.resume:
+                _move_aside(self.dir)
             for path in self.paths:
                 self._files.append(_MonitorFile(path, header, self._columns + self.info_keys))
         except OSError as error:
@@ -410,13 +390,9 @@ class Monitor(VecEnvWrapper):
                 f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(self.dir)}": '
                 f"{error}; give another, or leave dir out"
             ) from error
-        return shared + [file.path for file in self._files if file.shared]
 
     def _frame_skip(self) -> int | None:
-        """How many frames an agent step lasts, as declared by the sub-environment's wrappers or environment; else 1.
-
-        None if unknown: an engine is not asked, because it may skip without declaring it, and its workers may die.
-        """
+        """How many frames an agent step lasts, 1 if nobody declares it; None if unknown, as of engines."""
         if self.core.is_engine:
             return None
         try:
@@ -468,7 +444,6 @@ class _MonitorFile:
         self.t_start: float = header["t_start"]
         self._end = "\n"
         self._file = GrowingFile(path)
-        self.shared = self._file.lock()
         try:
             if not self._goes_on(columns):
                 self._file.append(f"#{json.dumps(header)}\n{csv_line(columns)}")
@@ -510,13 +485,9 @@ class _MonitorFile:
         return True
 
 
-def _move_aside(folder: Path) -> list[Path]:
-    """Rename the files of an earlier run, overwriting nothing; return those that another process has open."""
-    shared = []
+def _move_aside(folder: Path) -> None:
+    """Rename the files of an earlier run, overwriting nothing."""
     for path in sorted(folder.iterdir()):
         if re.fullmatch(r"(\d+\.)?monitor\.csv", path.name):
-            with contextlib.suppress(OSError), contextlib.closing(GrowingFile(path)) as file:
-                shared += [path] * file.lock()
             aside = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
             path.rename(next(target for target in aside if not target.exists()))
-    return shared

@@ -61,6 +61,5 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
             )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode, with no-ops; return the last observation, and the infos reported until then."""
         opening, goes_on = noops(self.env, self.noop_max), partial(game_goes_on, self.env)
         return play_opening(self.env.reset, self.env.step, opening, seed, options, goes_on)

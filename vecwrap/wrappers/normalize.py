@@ -62,4 +62,4 @@ class Normalize(Normalizing, VecEnvWrapper):
         )
         self.rewards = RewardNormalizer("normalize", env.num_envs, gamma=gamma, clip=clip_reward, epsilon=epsilon)
         self._halves = {"observations": self.observations, "rewards": self.rewards}
-        self._set_observation_space(self.observations.space)
+        self.face.has_observations(self, self.observations.space)

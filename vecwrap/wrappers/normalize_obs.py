@@ -61,4 +61,4 @@ class NormalizeObs(Normalizing, VecEnvWrapper):
             "normalize_obs", env, clip=clip, epsilon=epsilon, keys=keys, integers=integers
         )
         self._halves = {"": self.observations}
-        self._set_observation_space(self.observations.space)
+        self.face.has_observations(self, self.observations.space)

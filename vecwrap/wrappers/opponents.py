@@ -15,12 +15,11 @@ from vecwrap.errors import CheckpointError, PlanError, did_you_mean
 from vecwrap.rows.step_result import IntArray
 from vecwrap.sources.description import same_space
 from vecwrap.wrappers.selfplay.learner_rows import INFOS, LearnerRows
-from vecwrap.wrappers.selfplay.moves import Moves
+from vecwrap.wrappers.selfplay.moves import Moves, Side
 from vecwrap.wrappers.selfplay.pool import OpponentPool
 from vecwrap.wrappers.selfplay.results import score_of
 from vecwrap.wrappers.selfplay.sampling import rule_of
 from vecwrap.wrappers.selfplay.scripted import RANDOM
-from vecwrap.wrappers.selfplay.sides import Side
 
 RANDOM_SEAT = "random"
 
@@ -101,7 +100,6 @@ class Opponents(VecEnvWrapper):
     def in_words(
         cls, pool: Any = (RANDOM,), *, seat: Any = RANDOM_SEAT, sample: Any = "uniform", current: float = 0.0, **_: Any
     ) -> str:
-        """Say who moves which seat."""
         seats = [seat] if isinstance(seat, str) else list(seat)
         named = f"the seat{'s' if len(seats) > 1 else ''} of {', '.join(seats)}"
         learner = "a seat drawn for each game" if seats == [RANDOM_SEAT] else named
@@ -157,12 +155,10 @@ class Opponents(VecEnvWrapper):
 
     @property
     def opponents(self) -> tuple[str, ...]:
-        """The opponent of each game."""
         return tuple(self._learner.opponents)
 
     @property
     def seats(self) -> IntArray:
-        """(games, s) int64. The learner's seats in each game, numbers of ``possible_agents`` inside."""
         return self._learner.seats.copy()
 
     def _draw(self, rng: np.random.Generator) -> tuple[str, Sequence[int]]:
@@ -176,15 +172,12 @@ class Opponents(VecEnvWrapper):
             self.pool.record(opponent, result, seat=seat)
 
     def wrapper_state(self) -> dict[str, Any]:
-        """Return who plays whom, what was drawn, paid and shown, and who is in the pool."""
         return self._learner.state()
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Restore what ``wrapper_state`` returned."""
         self._learner.load(state)
 
     def on_close(self) -> None:
-        """Write the results, if there are any, into the pool's folder."""
         if self.pool.dir is not None and self.pool.dir.exists() and self.pool.results.rows():
             try:
                 self.pool.save()
@@ -219,7 +212,6 @@ def _sides(env: VecEnv, seats: Sequence[int] | None) -> tuple[Side, Side]:
 
 
 def _seats(seat: str | tuple[str, ...], agents: tuple[str, ...]) -> list[int] | None:
-    """The numbers of the learner's seats; None if they are drawn."""
     if seat == RANDOM_SEAT:
         return None
     names = [seat] if isinstance(seat, str) else list(seat)

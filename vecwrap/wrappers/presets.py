@@ -30,7 +30,6 @@ class Preset:
         self._function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Sequence[Any]:
-        """Return the wrappers."""
         return self._function(*args, **kwargs)
 
 

@@ -119,18 +119,15 @@ class RecordTrajectories(VecEnvWrapper):
         self._failed = False
 
     def on_pipeline(self, pipeline: Any) -> None:
-        """Remember the pipeline that this is built from, for the headers."""
         self._header["pipeline"] = pipeline.hash
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
-        """Keep the actions until their results arrive."""
         used = slice(None) if self._unopened is None else self.env.to_move[env_ids]
         for name, values in _flat("actions", actions).items():
             self._actions[name][env_ids[used]] = values[used]
         return actions
 
     def on_step(self, step: StepResult) -> None:
-        """Add the steps, write the episodes that ended, and start new ones."""
         if not self._failed:
             try:
                 self._take(step)
@@ -140,7 +137,6 @@ class RecordTrajectories(VecEnvWrapper):
         self._episodes[places[step.first & (places >= 0)]] += 1  # even after a failure, for saved states
 
     def on_close(self) -> None:
-        """Write the running episodes."""
         if self._failed:
             return
         try:
@@ -153,7 +149,6 @@ class RecordTrajectories(VecEnvWrapper):
         self._close_wrapper()
 
     def wrapper_state(self) -> dict[str, Any]:
-        """Return the running episodes, and the counts."""
         return {
             "envs": list(self._ids),
             "trajectories": self._trajectories.state(),
@@ -165,7 +160,6 @@ class RecordTrajectories(VecEnvWrapper):
         }
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``wrapper_state`` returned."""
         self._make_folder()
         self._trajectories.load_state(state["trajectories"])
         put(self._open, state["open"], "open")
@@ -178,7 +172,6 @@ class RecordTrajectories(VecEnvWrapper):
             self._drop_running()
 
     def refuse_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Refuse trajectories of other sub-environments, or longer ones."""
         parts, ids = state["trajectories"], list(self._ids)
         if state["envs"] != ids:
             raise CheckpointError(
@@ -195,7 +188,6 @@ class RecordTrajectories(VecEnvWrapper):
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
-        """Open the files of a run that begins."""
         self._make_folder()
         for i, seed in zip(env_ids.tolist(), seeds, strict=True):
             self._given[i] = seed
@@ -323,7 +315,6 @@ def _leaves_of(name: str, space: spaces.Space[Any]) -> dict[str, spaces.Space[An
 
 
 def _flat(name: str, batch: Batch) -> dict[str, Array]:
-    """The arrays of a batch by name: ``"observations/camera"`` is the member ``"camera"``."""
     return {"/".join(map(str, (name, *path))): array for path, array in leaves(batch)}
 
 
@@ -369,13 +360,11 @@ class _Trajectories:
         return np.equal(self.length[rows], self.capacity)
 
     def part(self, row: int) -> dict[str, Array]:
-        """The arrays of one row, as views: k transitions, k + 1 observations."""
         k = int(self.length[row])
         observations = {name: values[row, : k + 1] for name, values in self._observations.items()}
         return {**observations, **{name: values[row, :k] for name, values in self._transitions.items()}}
 
     def go_on(self, row: int) -> None:
-        """Begin the next part of the same episode with the last observation of this one."""
         for values in self._observations.values():
             values[row, 0] = values[row, self.length[row]]
         self.length[row] = 0

@@ -54,8 +54,7 @@ class RescaleAction(VecEnvWrapper):
             )
         outer = box_between("rescale_action", low, high, space.shape, space.dtype)
         self._line = Line(outer, space)
-        self._set_action_space(outer)
+        self.face.has_actions(self, outer)
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
-        """Map the actions to the environment's bounds."""
         return self._line(actions)

@@ -68,7 +68,6 @@ class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = members.replaced(env.observation_space, resized)
 
     def observation(self, observation: Any) -> Any:
-        """Return the resized images."""
         return members.apply(self._functions, observation)
 
     def _resized(self, image: Any) -> Any:

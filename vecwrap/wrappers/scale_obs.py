@@ -56,7 +56,6 @@ class ScaleObs(VecEnvWrapper):
         super().__init__(env, members.replaced(env.single_observation_space, scaled))
 
     def on_observations(self, observations: Batch) -> Batch:
-        """Scale the observations to the new bounds."""
         return members.apply(self._lines, observations)
 
 

@@ -44,5 +44,4 @@ class ScaleReward(VecEnvWrapper):
         self.factor = factor
 
     def on_step(self, step: StepResult) -> None:
-        """Scale ``rewards``, and leave ``raw_rewards`` alone."""
         step.rewards = step.rewards * self.factor

@@ -101,12 +101,10 @@ class SeedEachEpisode(VecEnvWrapper):
         self.core.follow(schedules)
 
     def wrapper_state(self) -> dict[str, Any]:
-        """Return each sub-environment's position in its schedule, and the state of its function."""
         states = self.core.scheduled()
         return {key: [state[key] for state in states] for key in ("episodes", "remembered")}
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``wrapper_state`` returned."""
         both = zip(state["episodes"], fitting_list(state["remembered"], self.num_envs, "remembered"), strict=True)
         states = [{"episodes": fitting(k, 0, "episodes"), "remembered": memory} for k, memory in both]
         self.core.go_on_in_schedule(states)

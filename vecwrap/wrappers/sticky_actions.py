@@ -65,23 +65,19 @@ class StickyActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._began = True  # no action has been taken since the reset
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode, and forget the previous action."""
         self._previous, self._began = None, True
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take the action, or the previous one."""
         generator: np.random.Generator = self.env.unwrapped.np_random
         if self._began or generator.uniform() >= self.repeat_action_probability:
             self._previous, self._began = deepcopy(action), False
         return self.env.step(deepcopy(self._previous))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the previous action."""
         return {"previous": deepcopy(self._previous), "began": self._began}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``state_dict`` returned."""
         self._previous, self._began = tree_map(_as_given, deepcopy(state["previous"])), bool(state["began"])
 
 

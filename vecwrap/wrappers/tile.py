@@ -68,26 +68,21 @@ class Tile(VecEnvWrapper):
             load_cv2("tile")
 
     def on_step(self, step: StepResult) -> None:
-        """Keep score, for the labels."""
         if self.labels:
             self._labels.take(step)
 
     def render(self, mode: None = None) -> Any:
-        """Return one image of all sub-environments, (height, width, 3) uint8."""
         refuse_mode(mode)
         return self.picture()
 
     def picture(self) -> NDArray[np.uint8]:
-        """The same."""
         frames = self.get_images(one_a_game(self.face, self.core))
         if self.labels:
             return self._labels.picture(frames, self.size)
         return tiles.fit(tiles.tile(frames), self.size)
 
     def wrapper_state(self) -> dict[str, Any]:
-        """Return the scores and lengths of the labels."""
         return self._labels.state()
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``wrapper_state`` returned."""
         self._labels.load(state)

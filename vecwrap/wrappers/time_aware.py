@@ -73,10 +73,9 @@ class TimeAware(VecEnvWrapper):
         self._shown = self._times.copy()
         self._space = self._with_time(env.single_observation_space)
         self._box = flat_box("time_aware", self._space) if flatten else None
-        self._set_observation_space(self._space if self._box is None else self._box)
+        self.face.has_observations(self, self._space if self._box is None else self._box)
 
     def on_step(self, step: StepResult) -> None:
-        """Count; add the ended episode's time to its terminal observation, and the current time to the others."""
         times = self._times[step.rows] + step.acted
         if step.final_obs is not None:
             step.final_obs = self._join(step.final_obs, times)
@@ -88,11 +87,9 @@ class TimeAware(VecEnvWrapper):
         step.observations = self._join(step.observations, times)
 
     def wrapper_state(self) -> dict[str, Any]:
-        """Return the times."""
         return {"times": self._times.copy()}
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``wrapper_state`` gave."""
         put(self._times, state["times"], "times")
         self._shown[:] = self._times
 

@@ -54,7 +54,6 @@ class Transpose(VecEnvWrapper):
         super().__init__(env, members.replaced(env.single_observation_space, turned))
 
     def on_observations(self, observations: Batch) -> Batch:
-        """Transpose the observations into contiguous arrays."""
         return members.apply(self._functions, observations)
 
 

@@ -141,15 +141,12 @@ class Video(VecEnvWrapper):
 
     @property
     def paths(self) -> list[Path]:
-        """The videos so far."""
         return list(self._folder.paths)
 
     def on_pipeline(self, pipeline: Any) -> None:
-        """Remember the pipeline that this is built from, for the ``.json`` files."""
         self._folder.header["pipeline"] = pipeline.hash
 
     def on_step(self, step: StepResult) -> None:
-        """Record the frames, and request those of the next results."""
         rows = {i: k for k, i in enumerate(step.env_ids.tolist())}
         self._steps[step.env_ids] += step.acted & (step.dones | ~step.first)
         with self._surviving():
@@ -160,18 +157,15 @@ class Video(VecEnvWrapper):
         self._episodes[step.env_ids[step.raw_first]] += 1
 
     def on_close(self) -> None:
-        """Finish the videos."""
         self._finish("closed")
 
     def __del__(self) -> None:
         self._close_wrapper()
 
     def wrapper_state(self) -> dict[str, Any]:
-        """Return the counts of steps and episodes; a running recording is not included."""
         return {"steps": self._steps.copy(), "episodes": self._episodes.copy()}
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Restore the counts."""
         self._finish("closed")
         self._open()
         put(self._steps, state["steps"], "steps")
@@ -181,8 +175,6 @@ class Video(VecEnvWrapper):
             recorder.go_on(int(self._steps[lead]), int(self._episodes[lead]))
         with self._surviving():
             self._ask_for_frames(frozenset())
-
-    # -- parts ---------------------------------------------------------------------------------------------------------
 
     def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
         """Open the files, and ask for the frames that come with the reset."""
@@ -209,7 +201,6 @@ class Video(VecEnvWrapper):
 
     @contextlib.contextmanager
     def _surviving(self) -> Iterator[None]:
-        """End the recording, not the training, if the context fails."""
         try:
             yield
         except Exception as error:

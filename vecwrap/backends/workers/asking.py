@@ -48,13 +48,9 @@ def share_out(
     *,
     together: int = 1,
 ) -> list[range]:
-    """Return the sub-environments of each worker: consecutive, in shares that differ by at most one.
+    """Return the sub-environments of each worker, by default one per core: consecutive, ``together`` never divided.
 
-    By default one worker per usable core. ``envs_per_worker`` leaves fewer in the last. With ``parent_share`` there is
-    one more share than ``workers``, the parent's. ``together``: so many stay together, the rows of an engine.
-
-    >>> share_out(5, 2, None), share_out(5, None, 3)
-    ([range(0, 3), range(3, 5)], [range(0, 3), range(3, 5)])
+    With ``parent_share`` there is one more share than ``workers``, the parent's.
     """
     if together > 1:
         if envs_per_worker is not None and envs_per_worker % together:
@@ -94,7 +90,6 @@ class AnyWorker(ABC):
         self._up = False
 
     def is_up(self) -> bool:
-        """Whether there is a process, as far as known."""
         return self._up
 
     @abstractmethod
@@ -156,7 +151,6 @@ class Workers(ABC, Generic[_Worker]):
         return 1
 
     def _offset(self, worker: _Worker) -> int:
-        """The offset from a worker's rows to ours."""
         return worker.env_ids[0]
 
     @abstractmethod
@@ -303,10 +297,7 @@ class Workers(ABC, Generic[_Worker]):
             self._send_bytes(worker, data, owed)
 
     def _read(self, worker: _Worker, decode: Callable[[], Any], owed: Iterable[Expected]) -> Any:
-        """Decode an answer, and load its rows; if it cannot be read, return what the worker is then lost for, a text.
-
-        It is code that runs here: it may raise anything, and what it calls itself need not be what it is.
-        """
+        """Decode an answer, and load its rows; of an unreadable one return what the worker is lost for."""
         try:
             answer = decode()
             refuse_malformed(answer, [one.kind for one in owed], worker.env_ids)

@@ -180,7 +180,6 @@ class LastWords:
             sys.stderr.flush()
 
     def lines(self, most: int = 20) -> list[str]:
-        """Give the last lines that are not empty."""
         return [line for line in self._tail.decode(errors="replace").splitlines() if line.strip()][-most:]
 
     def close(self) -> None:
@@ -192,10 +191,7 @@ class LastWords:
 
 
 def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, LastWords]:
-    """Start a worker that waits for its first message; return the process, our end of its connection, and its stderr.
-
-    ``daemon`` is multiprocessing's flag, for its start methods. Raises BackendError if it cannot be started.
-    """
+    """Start a worker that waits for its first message; return it, our end of its connection, and its stderr."""
     with contextlib.ExitStack() as opened:  # what is closed again where anything fails
         try:
             words = LastWords()

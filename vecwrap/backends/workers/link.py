@@ -35,7 +35,6 @@ class Link(AnyWorker):
         self._num_bytes = 0
 
     def start(self, method: str, *, daemon: bool) -> None:
-        """Start a process; raise BackendError if it cannot be started."""
         with held_back():  # an interrupt could leave a process that is not recorded yet and never reaped
             self.process, self.channel, self.words = start_worker(method, daemon=daemon)
             self.expected.clear()
@@ -48,7 +47,6 @@ class Link(AnyWorker):
             self.pidfd = os.pidfd_open(self.pid)
 
     def owes(self) -> list[str]:
-        """The kinds of answers that it owes, in order."""
         return [one.kind for one in self.expected]
 
     def send(self, message: bytes, owed: Sequence[Expected] = ()) -> None:
@@ -86,7 +84,6 @@ class Link(AnyWorker):
 
     @property
     def deadline(self) -> float:
-        """When the next answer with a limit is overdue; infinity if none has a limit."""
         limited = self._limited()
         return math.inf if limited is None or limited.seconds is None else self.since + limited.seconds
 
@@ -103,7 +100,6 @@ class Link(AnyWorker):
         return how, "\n  ".join(["\nIts last lines on stderr:", *lines]) if lines else ""
 
     def close(self) -> None:
-        """Close all descriptors."""
         self._up = False
         self.channel.close()
         self.words.close()

@@ -58,8 +58,6 @@ _LARGEST_CHUNK = 1 << 20
 
 @dataclass
 class WorkerInit:
-    """The first message to a worker."""
-
     env_ids: tuple[int, ...]  # of its sub-environments, consecutive
     num_envs: int  # of all
     factories: Sequence[Factory]  # its own
@@ -110,7 +108,6 @@ def encode_for_worker(message: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """Undo ``encode``; only used on messages from an inherited connection."""
     return pickle.loads(data)
 
 
@@ -190,10 +187,7 @@ class Channel:
         self.num_bytes = 0  # sent and received
 
     def fileno(self) -> int:
-        """The descriptor, -1 after ``close``."""
         return self._socket.fileno()
-
-    # -- sending -------------------------------------------------------------------------------------------------------
 
     @property
     def unsent(self) -> bool:
@@ -211,7 +205,6 @@ class Channel:
         self.flush()
 
     def send_descriptor(self, descriptor: int) -> None:
-        """Send an open file descriptor, which the other end gets with ``receive_descriptor``; it must stay open."""
         self._to_send.append(descriptor)
         self.flush()
 
@@ -233,8 +226,6 @@ class Channel:
                 self._to_send.popleft()
             else:
                 self._to_send[0] = first[sent:]
-
-    # -- receiving -----------------------------------------------------------------------------------------------------
 
     def receive(self) -> bytes | None:
         """Return the next message, or None while it is incomplete; EOFError or OSError: the other end is gone."""
@@ -263,7 +254,6 @@ class Channel:
         return 12, 12 if len(received) < 12 else 12 + int.from_bytes(received[4:12], "big")
 
     def close(self) -> None:
-        """Close the descriptor; may be called again."""
         self._to_send.clear()
         self._socket.close()
 

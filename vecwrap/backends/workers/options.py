@@ -57,7 +57,6 @@ class WorkerOptions(Options):
 
     @property
     def limits(self) -> Mapping[str, float | None]:
-        """The limits in time, by name."""
         return {name: getattr(self, name) for name in self.LIMITS}
 
 
@@ -108,7 +107,6 @@ def check_start_method(method: str | None) -> str:
 
 
 def refuse_no_time(name: str, seconds: float | None) -> None:
-    """Raise PlanError for a time limit that makes no sense."""
     if seconds is not None and not seconds > 0:
         raise PlanError(f"{name}: expected seconds above 0, got {seconds}; leave it out to wait without a limit")
 

@@ -130,7 +130,6 @@ class Processes(Workers[Link], Runner):
                 worker.channel.send_descriptor(descriptor)
 
     def _allocate(self, first: Description) -> None:
-        """Allocate the slots: in this process's own memory, or shared with the workers."""
         books = self.books
         form = books.num_rows, first.observation_space, first.action_space
         first_own = self._shares[-1][0] if self.parent_share else books.num_rows
@@ -354,7 +353,6 @@ class Processes(Workers[Link], Runner):
         return heard
 
     def _sleep(self, deadline: float | None) -> bool:
-        """Sleep until something arrives, and receive it; whether anything has arrived, or is due."""
         return self._look(self._patience(deadline)) or self._is_due(deadline)
 
     def _look(self, milliseconds: float) -> bool:
@@ -423,7 +421,6 @@ class Processes(Workers[Link], Runner):
             self._lose_worker(worker)
 
     def _take_in_messages(self, worker: Link) -> bool:
-        """Receive messages from the pipe; whether the worker has hung up."""
         if not worker.is_up():
             return False
         try:

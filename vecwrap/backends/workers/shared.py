@@ -84,7 +84,6 @@ class SharedBlock:
             os.close(descriptor)
 
     def close_descriptor(self) -> None:
-        """Close the descriptor; the mapping remains as long as arrays use it."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -130,7 +129,6 @@ class Bell:
 
     @classmethod
     def create(cls) -> Bell:
-        """Create a bell."""
         if hasattr(os, "eventfd"):
             descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             return cls(descriptor, descriptor)
@@ -157,7 +155,6 @@ class Bell:
         return times
 
     def close(self) -> None:
-        """Close the descriptors; may be called again."""
         for end in {self.listens, self.rings} - {-1}:
             os.close(end)
         self.listens = self.rings = -1
@@ -178,7 +175,6 @@ class Spinner:
 
     @property
     def bound(self) -> float:
-        """How long it polls, in seconds."""
         if not self._allowed or self.mean > MOST:
             return 0.0
         return min(MOST, 4 * self.mean + 50e-6)
@@ -279,7 +275,6 @@ class Lane:
         self.there.ring(answers)
 
     def hear(self) -> None:
-        """Register that the bell was rung."""
         self._heard += self.back.hush()
 
     def has_answers(self) -> bool:
@@ -298,7 +293,6 @@ class Lane:
 
     @property
     def owes(self) -> bool:
-        """Whether answers are outstanding."""
         return bool(self._asked_for)
 
     def take(self) -> tuple[list[int], int]:
@@ -319,7 +313,6 @@ class Lane:
         return rows, answers
 
     def close(self) -> None:
-        """Release the bells and the shared memory; may be called again."""
         self.there.close()
         self.back.close()
         for words in ("counts", "_words"):
@@ -344,7 +337,6 @@ class LaneOfWorker:
         self._poller.register(connection.fileno(), select.POLLIN)
 
     def wait(self) -> bool:
-        """Wait until rows are requested (True), or else a message has arrived (False)."""
         self._spinner.wait(self._look if ORDERED else self._has_seen, self._sleep)
         return self._has_seen()
 
@@ -356,7 +348,6 @@ class LaneOfWorker:
         return self._seen != self._done
 
     def _sleep(self) -> bool:
-        """Sleep; whether a message has arrived, with no rows requested before it was sent."""
         ready = [descriptor for descriptor, _ in self._poller.poll()]
         self._heard += self._there.hush()
         return not self._look() and any(descriptor != self._there.listens for descriptor in ready)

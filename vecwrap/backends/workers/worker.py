@@ -73,16 +73,13 @@ class _Parent:
         self.connection = connection
 
     def hear(self) -> tuple[Any, ...]:
-        """Wait for a message."""
         message: tuple[Any, ...] = decode(self._unless_gone(self.connection.recv_bytes))
         return message
 
     def tell(self, data: bytes) -> None:
-        """Send a message."""
         self._unless_gone(self.connection.send_bytes, data)
 
     def take_descriptor(self) -> int:
-        """Wait for an open file descriptor."""
         return self._unless_gone(receive_descriptor, self.connection)
 
     def _unless_gone(self, function: Callable[..., _T], *arguments: Any) -> _T:
@@ -170,7 +167,6 @@ class Worker:
         adopt(later)  # making the sub-environments has imported what they may warn of
 
     def answer_all(self) -> None:
-        """Do what is asked for, until the end."""
         while self._lane is None:
             if not self._answer(self._parent.hear()):
                 return
@@ -245,7 +241,6 @@ class Worker:
         self._send(("attached",))
 
     def _detach(self) -> None:
-        """Have a copy of this process write into memory of its own."""
         self._slots = Slots(self._init.num_envs, *self._spaces)
         for k, sub_env in enumerate(self._sub_envs):
             sub_env.attach(self._slots, self._first_row + k)
@@ -438,7 +433,6 @@ def _end_with_parent(connection: Connection, parent: int) -> None:
 
 
 def _end_group() -> None:
-    """End this process and all that its environments started."""
     with contextlib.suppress(OSError, AttributeError):
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)

@@ -45,7 +45,6 @@ class Settings:
     direct: bool | None = None
 
     def in_words(self) -> str:
-        """Describe in one sentence which lineage this is, and what it does."""
         skip, size, sticky = self.frame_skip, self.screen_size, self.repeat_action_probability
         parts = [
             f"1 to {self.noop_max} no-ops open a game" if self.noop_max else "no no-ops",
@@ -101,7 +100,6 @@ def settle(lineage: str = "deepmind", **given: Any) -> Settings:
 
 
 def check_environment(env: Env, settings: Settings) -> None:
-    """Raise PlanError unless an environment can be played as the settings say."""
     game = env.unwrapped
     if not hasattr(game, "ale") or not hasattr(game, "get_action_meanings"):
         raise PlanError(NO_GAME.format(type(game).__name__))
@@ -125,7 +123,6 @@ def check_environment(env: Env, settings: Settings) -> None:
 
 
 def check_skip(env: Env, wrapper: str) -> None:
-    """Raise PlanError if an environment, or a wrapper of it, skips frames by itself; ``wrapper`` is for the error."""
     frameskip = getattr(env.unwrapped, "_frameskip", 1)
     if frameskip != 1:
         raise PlanError(

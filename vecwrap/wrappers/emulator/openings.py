@@ -32,7 +32,6 @@ class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._ale: Any = env.unwrapped.ale  # type: ignore[attr-defined]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Begun:
-        """Start the next life if the game continues and no seed is given, else a new game."""
         begun = self._next_life() if self.game_goes_on and seed is None else None
         if begun is None:
             begun = self._new_game(seed, options)
@@ -41,7 +40,6 @@ class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
         return begun
 
     def step(self, action: Any) -> Stepped:
-        """Step, and end the episode if a life was lost."""
         observation, reward, terminated, truncated, info = self._act(action)
         lost = self._life_lost()
         self.game_goes_on = lost and not (terminated or truncated)
@@ -54,7 +52,6 @@ class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.step(action)
 
     def _next_life(self) -> Begun | None:
-        """Take one no-op; None if that ends the game."""
         observation, _, terminated, truncated, info = self._act(self._noop)
         return None if terminated or truncated else (observation, info)
 
@@ -94,12 +91,10 @@ def noops(env: Env, most: int) -> Iterator[int]:
 
 
 def game_goes_on(env: Env) -> bool:
-    """Whether the episode that ended was a life, in a game that is not over."""
     return any(getattr(wrapper, "game_goes_on", False) for wrapper in wrappers_of(env))
 
 
 def opening_of(meanings: Sequence[str]) -> tuple[int, ...]:
-    """Return the actions that start a game that waits for FIRE; none for a game without FIRE."""
     return (FIRE, AFTER_FIRE) if "FIRE" in meanings else ()
 
 

@@ -6,10 +6,8 @@ emulator and makes no colour frames.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -54,7 +52,6 @@ class ThroughStep:
         self._count = 0
 
     def reset(self, seed: int | None, options: Info | None) -> Begun:
-        """As `ThroughStep.reset`."""
         observation, info = self._env.reset(seed=seed, options=options)
         if self._grey_screens and not np.array_equal(observation, self._ale.getScreenRGB()):
             raise PlanError(
@@ -66,10 +63,7 @@ class ThroughStep:
         return None, info
 
     def play(self, action: Any, ticks: int = 1, *, one_life: bool = False) -> Played:
-        """Hold one action for some ticks, or until the game ends, or a life with ``one_life``.
-
-        Return what a step does, without an image.
-        """
+        """Hold one action for some ticks, or until the game ends, or a life with ``one_life``."""
         total, lives = 0.0, self._ale.lives() if one_life else 0
         for tick in range(ticks):
             observation, reward, terminated, truncated, info = self._env.step(action)
@@ -116,15 +110,9 @@ class Direct:
             ::-1
         ]
         self._time_limits: list[Any] = [wrapper for wrapper in self._watchers if isinstance(wrapper, TimeLimit)]
-        self._fresh = self._ale.getFloat("repeat_action_probability") == 0.0 and any(
-            isinstance(wrapper, OrderEnforcing) and not wrapper.has_reset for wrapper in wrappers_of(env)
-        )
 
     def reset(self, seed: int | None, options: Info | None) -> Begun:
-        """As `ThroughStep.reset`."""
-        with _as_it_was_loaded(self._game) if self._fresh else contextlib.nullcontext():
-            info = self._env.reset(seed=seed, options=options)[1]
-        self._fresh = False
+        info = self._env.reset(seed=seed, options=options)[1]
         self._ale.getScreen(self._screens[0])
         self._count = 1
         if not np.array_equal(palette()[self._screens[0]], self._ale.getScreenRGB()):
@@ -135,7 +123,6 @@ class Direct:
         return None, info
 
     def play(self, action: Any, ticks: int = 1, *, one_life: bool = False) -> Played:
-        """As `ThroughStep.play`."""
         ale, held = self._ale, self._game._action_set[action]  # noqa: SLF001
         total, lost, lives = 0, False, self._ale.lives() if one_life else 0
         for tick in range(self._ticks_left(ticks)):
@@ -157,7 +144,6 @@ class Direct:
         return None, float(total), terminated or lost, truncated, self._game._get_info()  # noqa: SLF001
 
     def image(self) -> Image:
-        """Pool the last two frames, or the only one, of the latest `play` or `reset`: (size, size) uint8, fresh."""
         if self._count == 1:
             self._screens[1] = self._screens[0]
         return self._image(self._screens)
@@ -168,21 +154,6 @@ class Direct:
             return ticks
         left: list[int] = [limit._max_episode_steps - limit._elapsed_steps for limit in self._time_limits]  # noqa: SLF001
         return max(1, min(ticks, *left))
-
-
-@contextlib.contextmanager
-def _as_it_was_loaded(game: Any) -> Iterator[None]:
-    """Skip reloading the cartridge, which takes 84 ms, in the environment's seeded reset.
-
-    For a game that was just loaded and never reset, and without sticky actions: then the emulator draws no random
-    numbers, so the seed has no effect in it. (Once a game has been played, its state may outlive ``reset_game``, as in
-    Assault and Tennis: then only reloading gives the same game again.)
-    """
-    game.load_game = lambda: None
-    try:
-        yield
-    finally:
-        del game.load_game
 
 
 def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
@@ -204,7 +175,6 @@ def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
 
 
 def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> ThroughStep | Direct:
-    """Access the emulator directly if that is possible and allowed."""
     reason = obstacle(env) if settings.direct is not False else "direct=False"
     if settings.direct and reason:
         raise PlanError(f"atari: direct=True is not possible: {reason}. Leave direct out: the stream is the same")
@@ -252,7 +222,6 @@ class PooledImage:
 
 
 def resized(cv2: Any, image: Image, height: int, width: int) -> Image:
-    """Resize a grey image by area, as all peers do."""
     small: Image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
     return small
 

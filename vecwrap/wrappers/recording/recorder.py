@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,28 +21,6 @@ from vecwrap.wrappers.recording.video_file import VideoFile
 Image = NDArray[np.uint8]
 
 
-class File(Protocol):
-    """A video that is being written, as ``VideoFile``."""
-
-    frames: int
-
-    def append(self, frame: Image) -> None:
-        """Write a frame."""
-
-    def close(self) -> None:
-        """Finish the file."""
-
-
-class Folder(Protocol):
-    """What writes the videos of a recorder, as ``VideoFolder``."""
-
-    def start(self, label: str, first: Image) -> File:
-        """Start a video with its first picture."""
-
-    def describe(self, file: Any, facts: Mapping[str, Any]) -> None:
-        """Write what is known into the file next to a video."""
-
-
 @dataclass
 class VideoFolder:
     """Where the videos of one wrapper go, and what all of them have in common."""
@@ -54,13 +32,11 @@ class VideoFolder:
     paths: list[Path] = field(default_factory=list)
 
     def start(self, label: str, first: Image) -> VideoFile:
-        """Start a video with its first picture."""
         file = take_unused(self.folder / f"{self.name}-{label}.mp4", lambda path: self._begin(path, first))
         self.paths.append(file.path)
         return file
 
     def describe(self, file: VideoFile, facts: Mapping[str, Any]) -> None:
-        """Write the ``.json`` next to a video."""
         content = {**self.header, **facts, "fps": self.fps, "size": list(file.size), "frames": file.frames}
         text = json.dumps(content, indent=2) + "\n"
         write_whole(file.path.with_suffix(".json"), lambda target: target.write(text.encode()))
@@ -73,12 +49,9 @@ class VideoFolder:
 
 @dataclass
 class Recorder:
-    """Records one video at a time; the first of its sub-environments decides when it starts and ends.
+    """Records one video at a time; the first of its sub-environments, whose ``step`` and ``episode`` count, leads."""
 
-    ``step`` is how many agent steps that one has taken, ``episode`` the number of its episode, -1 before the first.
-    """
-
-    folder: Folder
+    folder: Any  # a VideoFolder, or what writes videos in a thread of its own
     env_ids: tuple[int, ...]
     by: Literal["episodes", "steps"]
     trigger: Callable[[int], bool]
@@ -93,11 +66,7 @@ class Recorder:
     _recording: _Recording | None = None
 
     def take(self, step: StepResult, rows: Mapping[int, int], number: int, episode: int) -> None:
-        """Process a result: first the rows of running episodes, then those that open new ones.
-
-        ``rows`` is the row of each sub-environment in the result, ``number`` and ``episode`` what ``step`` and
-        ``episode`` are before it opens new ones.
-        """
+        """Process a result: first the rows of running episodes, then those that open new ones."""
         self.step, self.episode = number, episode
         lead = rows.get(self.env_ids[0])
         if lead is not None and (not step.first[lead] or step.dones[lead]):
@@ -121,18 +90,15 @@ class Recorder:
         return (self.env_ids, ()) if self.env_ids[0] in about_to_reset else ((), (self.env_ids[0],))
 
     def go_on(self, step: int, episode: int) -> None:
-        """Continue counting from here."""
         self.step, self.episode = step, episode
         self._looked_at = step if self.by == "steps" and episode >= 0 else -1
 
     def finish(self, reason: str) -> None:
-        """End the recording, if there is one."""
         recording, self._recording = self._recording, None
         if recording is not None:
             recording.end(reason, self.step, self.episode)
 
     def stop(self) -> None:
-        """Record nothing from now on."""
         self.trigger, self._said = lambda number: False, None
         with contextlib.suppress(Exception):
             self.finish("failed")
@@ -178,14 +144,14 @@ class _Recording:
     """A video that is being recorded, a frame per tile and picture; its file is opened for the first picture."""
 
     def __init__(
-        self, folder: Folder, label: str, env_ids: tuple[int, ...], size: tuple[int, int], step: int, episode: int
+        self, folder: Any, label: str, env_ids: tuple[int, ...], size: tuple[int, int], step: int, episode: int
     ) -> None:
         self._folder = folder
         self._label = label
         self._size = size
         self._tiles: dict[int, Image | None] = dict.fromkeys(env_ids)
         self._new: set[int] = set()  # tiles whose frame is in no picture yet
-        self._file: File | None = None
+        self._file: Any = None
         self._facts: dict[str, Any] = {
             "env_ids": list(env_ids),
             "steps": [step, step],
@@ -195,7 +161,6 @@ class _Recording:
 
     @property
     def frames(self) -> int:
-        """How many pictures it has."""
         return 0 if self._file is None else self._file.frames
 
     def add(self, frames: Mapping[int, Image]) -> list[Image]:
@@ -215,7 +180,6 @@ class _Recording:
         return complete
 
     def write(self, picture: Image, step: int, episode: int) -> None:
-        """Append a picture."""
         if self._file is None:
             self._file = self._folder.start(self._label, picture)
             self._describe(None, step, episode)
@@ -248,7 +212,6 @@ class _Recording:
 
 
 def _last_frames(step: StepResult, rows: list[tuple[int, int]]) -> dict[int, Image]:
-    """The frames of running episodes; the last frame of one that ended in this step."""
     ended = [(i, k) for i, k in rows if step.first[k] and step.dones[k]]
     others = [(i, k) for i, k in rows if not _opens(step, k)]
     return {**_frames(step.final_frames, ended), **_frames(step.frames, others)}
@@ -260,7 +223,6 @@ def _opens(step: StepResult, k: int) -> bool:
 
 
 def _frames(frames: Sequence[Any] | None, rows: list[tuple[int, int]]) -> dict[int, Image]:
-    """The frames of these rows that have one."""
     found: dict[int, Image] = {}
     for i, k in rows:
         frame = None if frames is None else frames[k]

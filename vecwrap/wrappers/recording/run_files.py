@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
-import fcntl
 import io
 import itertools
 import os
 import tempfile
-import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from vecwrap.env.saving import put_new, written
 from vecwrap.errors import PlanError
@@ -27,8 +25,6 @@ class GrowingFile:
 
     Killing this process loses no appended piece, and a full disk leaves none half written.
     """
-
-    _locked: ClassVar[weakref.WeakSet[GrowingFile]] = weakref.WeakSet()  # by this process
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
         self.path = path
@@ -49,42 +45,16 @@ class GrowingFile:
         self._size += len(data)
 
     def read(self) -> bytes:
-        """Return its contents."""
         self._raw.seek(0)
         return self._raw.read()
 
     def cut(self, size: int) -> None:
-        """Truncate it to this many bytes."""
         self._raw.truncate(size)
         self._raw.seek(size)
         self._size = size
 
-    def lock(self) -> bool:
-        """Lock it for writing, beside other writers; whether another process has done so, and lives.
-
-        Nothing ever waits for this lock, and it ends with its process, however that ends.
-        """
-        here = any(os.path.sameopenfile(self._raw.fileno(), file._raw.fileno()) for file in self._locked)  # noqa: SLF001
-        taken = False
-        try:
-            fcntl.flock(self._raw, fcntl.LOCK_EX | fcntl.LOCK_NB)  # only if nobody has locked it
-        except OSError as error:
-            taken = isinstance(error, BlockingIOError)  # else the file system has no locks
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._raw, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        self._locked.add(self)
-        return taken and not here
-
     def close(self) -> None:
-        """Close the file."""
-        if self in self._locked:
-            self._locked.discard(self)
-            with contextlib.suppress(OSError):
-                fcntl.flock(self._raw, fcntl.LOCK_UN)  # for forked copies too, which hold the same lock
         self._raw.close()
-
-
-os.register_at_fork(after_in_child=GrowingFile._locked.clear)  # noqa: SLF001
 
 
 def as_bytes(text: str) -> bytes:
@@ -93,7 +63,6 @@ def as_bytes(text: str) -> bytes:
 
 
 def csv_line(cells: Sequence[Any], end: str = "\n") -> str:
-    """Format a row of a CSV file."""
     text = io.StringIO()
     csv.writer(text, lineterminator=end).writerow(cells)
     return text.getvalue()
@@ -143,6 +112,5 @@ def take_unused(path: Path, take: Callable[[Path], _Taken]) -> _Taken:
 
 
 def write_new(path: Path, write: Callable[[Any], None]) -> Path:
-    """Write a file as a whole or not at all, under the first name that ``take_unused`` finds; return its path."""
     with written(path, write) as growing:
         return take_unused(path, partial(put_new, growing))

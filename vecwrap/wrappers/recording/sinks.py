@@ -16,7 +16,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,7 +82,6 @@ def read_log(log: Any) -> tuple[Any, ...]:
 
 
 def only_files(log: Any) -> list[str]:
-    """Return the entries that write into the monitor's folder."""
     return [name for name in NAMES[:2] if name in read_log(log)]
 
 
@@ -96,8 +95,6 @@ def _is_run(entry: Any) -> bool:
 
 @dataclass(frozen=True)
 class Setting:
-    """What sinks need to know of their monitor."""
-
     key: str  # how the names of curves begin
     agents: Sequence[str]  # of each row; empty names where there are none
     folder: Path | None
@@ -107,8 +104,7 @@ class Setting:
 
 
 def open_sink(entry: Any, setting: Setting) -> Sink:
-    """Open what an entry of ``log`` stands for."""
-    target: _Target
+    target: _EventFile | _Writer | _Run
     if isinstance(entry, str):
         name = entry
         target = _EventFile(setting) if entry == "tensorboard" else _run(setting)
@@ -123,22 +119,10 @@ def open_sink(entry: Any, setting: Setting) -> Sink:
 # -- a thread for each ------------------------------------------------------------------------------------------------
 
 
-class _Log(Protocol):
-    """What a sink's thread does with games."""
-
-    interval: float
-
-    def write(self, ended: Sequence[Ended]) -> None:
-        """Log games that ended, in order."""
-
-    def close(self) -> None:
-        """Finish what was opened."""
-
-
 class Sink:
     """Logs games in a thread of its own: a step only puts them into a queue, and whatever goes wrong is one warning."""
 
-    def __init__(self, name: str, log: _Log) -> None:
+    def __init__(self, name: str, log: _Calls | Curves) -> None:
         self._name = name
         self._log = log
         self._queue: SimpleQueue[Ended | None] = SimpleQueue()  # of which nothing ever waits for a place
@@ -160,7 +144,6 @@ class Sink:
         self._warn()
 
     def close(self) -> None:
-        """Wait until what was put is logged, but not long."""
         self._queue.put(None)
         self._closing.set()
         if threading.current_thread() is not self._thread:  # a callable may close the environment
@@ -203,8 +186,6 @@ class Sink:
 
 
 class _Calls:
-    """Calls a function with each game."""
-
     interval = 0.02
 
     def __init__(self, function: Callable[[Episode], object]) -> None:
@@ -227,21 +208,10 @@ class _Calls:
 # -- curves -----------------------------------------------------------------------------------------------------------
 
 
-class _Target(Protocol):
-    def add(self, steps: int, values: Mapping[str, float]) -> None:
-        """Add a point to each of several curves."""
-
-    def close(self) -> None:
-        """Finish what was opened."""
-
-
 class Curves:
-    """Points of curves over agent steps: means of the games that ended, and quantiles over the sub-environments' last.
+    """Points over agent steps, by agent: means of games that ended, quantiles over the sub-environments' last."""
 
-    In games of several agents, each agent has its own curves.
-    """
-
-    def __init__(self, target: _Target, key: str, agents: Sequence[str]) -> None:
+    def __init__(self, target: _EventFile | _Writer | _Run, key: str, agents: Sequence[str]) -> None:
         self.interval = INTERVAL
         self._target = target
         self._key = key
@@ -249,11 +219,9 @@ class Curves:
         self._last = {"return": np.full(len(agents), np.nan), "length": np.full(len(agents), np.nan)}
 
     def write(self, ended: Sequence[Ended]) -> None:
-        """Add a point of these games to each curve."""
         self._target.add(ended[-1].episodes[-1].steps, self.values(ended))
 
     def values(self, ended: Sequence[Ended]) -> dict[str, float]:
-        """The points' values by the names of the curves."""
         episodes = [episode for one in ended for episode in one.episodes]
         infos = [info for one in ended for info in one.infos]
         found: dict[str, float] = {}
@@ -276,7 +244,6 @@ class Curves:
         return found
 
     def close(self) -> None:
-        """Finish what was opened."""
         self._target.close()
 
 
@@ -289,7 +256,6 @@ def _quantiles(curve: str, last: FloatArray) -> dict[str, float]:
 
 
 def _number(value: Any) -> float | None:
-    """A number or truth value as a float; None if it is something else."""
     return float(value) if isinstance(value, (bool, int, float, np.bool_, np.number)) else None
 
 

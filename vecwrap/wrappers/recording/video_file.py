@@ -24,7 +24,6 @@ _open: weakref.WeakSet[VideoFile] = weakref.WeakSet()
 
 
 def check_ffmpeg() -> None:
-    """Refuse if imageio's ffmpeg plug-in is missing, or finds no ffmpeg."""
     try:
         import imageio_ffmpeg
 
@@ -37,12 +36,9 @@ def check_ffmpeg() -> None:
 
 
 class VideoFile:
-    """An ``.mp4`` (H.264) being written. Nothing is kept in memory: every frame goes to ffmpeg at once.
+    """An ``.mp4`` (H.264) being written; every frame goes to ffmpeg at once. What cannot be written is an OSError.
 
-    The first frame determines the size. Odd sides are padded with a line of black, as H.264 requires even ones; smaller
-    later frames are padded too, and larger ones are scaled down. No frame is ever stretched.
-
-    ``size`` is width and height, ``frames`` how many were given to ffmpeg. What cannot be written is an OSError.
+    The first frame determines the size, with even sides as H.264 requires; later ones are padded or scaled down.
     """
 
     def __init__(self, path: Path, fps: float, first: NDArray[np.uint8]) -> None:
@@ -72,7 +68,6 @@ class VideoFile:
         self.append(first)
 
     def append(self, frame: NDArray[np.uint8]) -> None:
-        """Write a frame, (height, width, 3) uint8."""
         if self._pipe.closed:
             raise self._refusal("it was interrupted")
         rest = np.ascontiguousarray(self._padded(frame)).data.cast("B")

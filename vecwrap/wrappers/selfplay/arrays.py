@@ -17,14 +17,7 @@ Form: TypeAlias = dict[str, tuple[tuple[int, ...], str]]
 
 
 def own_arrays(policy: Any, where: str) -> Arrays:
-    """Return copies of the arrays of a policy: of a mapping, a PyTorch module, a model of Stable-Baselines3.
-
-    >>> weights = {"w": np.zeros(2)}
-    >>> copies = own_arrays(weights, "pool")
-    >>> weights["w"] += 1
-    >>> copies["w"].tolist()
-    [0.0, 0.0]
-    """
+    """Return copies of the arrays of a policy: of a mapping, a PyTorch module, a model of Stable-Baselines3."""
     named = policy
     if not isinstance(named, Mapping):
         owner = policy if callable(getattr(policy, "state_dict", None)) else getattr(policy, "policy", None)
@@ -67,21 +60,15 @@ def digest(arrays: Arrays) -> str:
 
 
 def form_of(arrays: Arrays) -> Form:
-    """Return shape and dtype of each array."""
     return {name: (array.shape, array.dtype.str) for name, array in sorted(arrays.items())}
 
 
 def form_text(form: Form) -> str:
-    """Write shapes and dtypes for a message.
-
-    >>> form_text({"w": ((2, 3), "<f4")})
-    'w: (2, 3) float32'
-    """
+    """Write shapes and dtypes for a message: ``w: (2, 3) float32``."""
     return ", ".join(f"{name}: {shape} {np.dtype(dtype)}" for name, (shape, dtype) in form.items())[:1000]
 
 
 def bytes_in(form: Form) -> int:
-    """Return how many bytes arrays of this form take, at most."""
     return sum(
         _HEADER + int(np.prod(shape, dtype=np.float64)) * np.dtype(dtype).itemsize for shape, dtype in form.values()
     )

@@ -21,8 +21,7 @@ from vecwrap.rows.batch import Batch
 from vecwrap.rows.infos import columns, own_copy, row_of
 from vecwrap.rows.saved import fitting, fitting_list, put
 from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray, StepResult
-from vecwrap.wrappers.selfplay.moves import IllegalMoveError, Moves
-from vecwrap.wrappers.selfplay.sides import Side
+from vecwrap.wrappers.selfplay.moves import IllegalMoveError, Moves, Side
 
 MEMBER = "action_mask"
 INFOS = ("opponent", "seat", "result")
@@ -38,18 +37,7 @@ Score = Callable[[FloatArray, Sequence[int]], float]
 
 
 class LearnerRows:
-    """The rows of the learner's seats, G games of s.
-
-    Args:
-        inner: the games, with k rows each.
-        seats: the learner's s seats, until others are drawn.
-        moves: who moves the others.
-        own: what the learner sees and does of these rows.
-        others: what the opponents do.
-        draw: draws opponent and seats when a game begins.
-        score: says how a game ended for the learner.
-        record: is told of each rated game: opponent, result, the learner's first seat.
-    """
+    """The rows of the learner's s seats in each of G games with k rows inside; ``moves`` moves the other seats."""
 
     def __init__(
         self,
@@ -116,16 +104,13 @@ class LearnerRows:
 
     @property
     def out(self) -> frozenset[int]:
-        """The pending rows."""
         return self._out
 
     @property
     def num_arrived(self) -> int:
-        """How many of them would be returned at once."""
         return len(self._ready) * self._s
 
     def sources(self, env_ids: IntArray) -> IntArray:
-        """Return the rows inside that the learner has now."""
         return np.asarray(env_ids // self._s * self._k + self.seats[env_ids // self._s, env_ids % self._s])
 
     def pictured(self, env_ids: IntArray) -> IntArray:
@@ -141,14 +126,12 @@ class LearnerRows:
     # -- down ----------------------------------------------------------------------------------------------------------
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
-        """Send the learner's moves, with those of opponents who are to move at the same time."""
         games = self._whole_games(env_ids, "env_ids")
         self._begin(games)
         batches.scatter(self._actions, self.sources(env_ids), self._own.done(actions))
         self._guarded(games, lambda: self._play(games))
 
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Request resets of whole games, each with one seed."""
         games = self._whole_games(env_ids, "reset_mask")
         self._begin(games)
         each = list(seeds[:: self._s])
@@ -335,11 +318,9 @@ class LearnerRows:
                 self._told_masks[int(step.env_ids[at])] = mask[at]
 
     def _places(self, games: IntArray) -> IntArray:
-        """Where the learner's rows are in a result of these games."""
         return np.asarray((np.arange(len(games))[:, None] * self._k + self.seats[games]).ravel())
 
     def _add_up(self, step: StepResult, games: IntArray, left: BoolArray) -> None:
-        """Add this result to the rows of episodes that are running."""
         stays = np.repeat(~left, self._s)
         at, rows, row = self._places(games)[stays], self._own_rows(games)[stays], self._row
         opened = row["first"][rows]  # in this very call: what is paid from now on belongs to the next row
@@ -359,7 +340,6 @@ class LearnerRows:
             self._keep_ends(step, at[ended], rows[ended])
 
     def _keep_ends(self, step: StepResult, at: IntArray, rows: IntArray) -> None:
-        """Keep the last observations and infos of episodes."""
         if self._final_obs is None:
             self._final_obs = batches.empty_like(step.observations, self._num_rows)
         batches.scatter(self._final_obs, rows, batches.take(step.terminal_observations, at))
@@ -385,7 +365,6 @@ class LearnerRows:
         self._results[game] = self.opponents[game], seats[0], result
 
     def _open(self, game: int) -> None:
-        """Draw who plays a game that begins."""
         if self._in_vain[game] >= MOST_IN_VAIN:
             names = ", ".join(self._names[seat] for seat in self.seats[game])
             self._fail([game], ArgumentError(f"seat: {names} was never to move in {MOST_IN_VAIN} games in a row"))
@@ -447,7 +426,6 @@ class LearnerRows:
             self._anew += games[over].tolist()
 
     def _result(self, games: Sequence[int]) -> StepResult:
-        """The rows of these games."""
         ids = self._own_rows(games) if len(games) < self._num_games else self._all_ids
         inside, row = self.sources(ids), self._row
         whole = ids is self._all_ids
@@ -499,7 +477,6 @@ class LearnerRows:
     # -- saved states --------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return everything that the next steps depend on, besides the games themselves."""
         return {
             "seats": self.seats.copy(),
             "opponents": [str(name) for name in self.opponents],
@@ -521,7 +498,6 @@ class LearnerRows:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Load what ``state`` returned."""
         names = [fitting(name, "") for name in fitting_list(state["opponents"], self._num_games, "opponents")]
         rngs = fitting_list(state["rngs"], self._num_games, "rngs")
         seeds = [fitting(seed, 0) for seed in fitting_list(state["seeds"], self._num_games, "seeds")]

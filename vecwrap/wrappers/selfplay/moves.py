@@ -1,13 +1,15 @@
-"""The moves of opponents: one call of each distinct policy for all of its rows, and what their calls remember."""
+"""The moves of a side's agents: one call of each distinct policy for all of its rows, and what they see and may do."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from vecwrap.env.action_masks import choices_of, places_of
 from vecwrap.env.policy import PolicyCall
 from vecwrap.errors import ArgumentError, VecwrapError, kind_of, text_of
 from vecwrap.rows.batch import Batch, leaves, row, tree_map
@@ -15,18 +17,15 @@ from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import BoolArray, IntArray
+from vecwrap.sources.description import joint_space
+from vecwrap.sources.seats import padded_actions, padded_space
 from vecwrap.wrappers.selfplay.pool import OpponentPool
 
 KEYWORDS = frozenset({"action_masks", "rng", "rngs"})
 
 
 class IllegalMoveError(ArgumentError):
-    """Some of a policy's moves cannot be played.
-
-    Args:
-        message: what the first of them is.
-        rows: positions of all of them among the rows that the policy was asked for.
-    """
+    """Some of a policy's moves, at the positions ``rows``, cannot be played."""
 
     def __init__(self, message: str, rows: IntArray) -> None:
         super().__init__(message)
@@ -34,14 +33,7 @@ class IllegalMoveError(ArgumentError):
 
 
 class Moves:
-    """Asks the policies of a pool for moves.
-
-    Args:
-        pool: whose members play.
-        action_space: of one row.
-        deterministic: passed to models with ``predict``.
-        where: what errors call the wrapper.
-    """
+    """Asks the policies of a pool for moves."""
 
     def __init__(self, pool: OpponentPool, action_space: spaces.Space[Any], *, deterministic: bool, where: str) -> None:
         self.pool = pool
@@ -52,7 +44,6 @@ class Moves:
         self._states: dict[int, Any] = {}  # what a policy with a state remembers, by row
 
     def begin(self, rows: Sequence[int]) -> None:
-        """Forget what was remembered of these rows: another game begins."""
         for i in rows:
             self._states.pop(i, None)
 
@@ -64,19 +55,7 @@ class Moves:
         masks: BoolArray | None,
         rngs: Sequence[np.random.Generator],
     ) -> Batch:
-        """Return a member's moves in the form of the space.
-
-        Args:
-            name: the member.
-            rows: (m,) int64. Which rows it plays, ascending.
-            observations: m rows.
-            masks: (m, k) bool, or None.
-            rngs: the generator of each row's game.
-
-        Raises:
-            IllegalMoveError: some moves are not legal; the others may be played.
-            ArgumentError: the policy raised, or returned something else than m moves.
-        """
+        """Return a member's moves in m rows; IllegalMoveError if some are not legal, the others may be played."""
         call = self._call(name)
         keywords: dict[str, Any] = {"action_masks": masks, "rngs": rngs}
         if "rng" in call.given:
@@ -109,7 +88,8 @@ class Moves:
 
     def _refuse_illegal(self, actions: Batch, masks: BoolArray | None, who: str) -> None:
         count = len(leaves(actions)[0][1])
-        if masks is not None and (places := _places(self._space, actions)) is not None:
+        if masks is not None and isinstance(self._space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+            places = places_of(self._space, actions)
             legal = np.take_along_axis(masks, np.where(places < 0, 0, places) % masks.shape[1], axis=1)
             bad = ~(legal & (places >= 0) & (places < masks.shape[1])).all(axis=1)
         elif isinstance(self._space, ARRAY_SPACES):
@@ -121,8 +101,6 @@ class Moves:
             legal_ones = "" if masks is None else f"; legal are {np.flatnonzero(masks[first]).tolist()[:30]}"
             expected = f"expected a legal move of {self._space}{legal_ones}"
             raise IllegalMoveError(f"{who}: {expected}, got {row(actions, first)!r}", np.flatnonzero(bad))
-
-    # -- what policies remember ----------------------------------------------------------------------------------------
 
     def _joined(self, rows: Sequence[int]) -> Any:
         """The states of these rows as one, zeros for those whose game begins; None if all of them begin."""
@@ -147,13 +125,11 @@ class Moves:
             self._states[i] = tree_map(lambda array, k=k: array.take(k, axis=_axis(array.ndim)).copy(), state)
 
     def state(self) -> dict[str, Any]:
-        """Return what policies remember, and who is in the pool."""
         rows = sorted(self._states)
         remembered = [tree_map(np.copy, self._states[i]) for i in rows]
         return {"rows": rows, "remembered": remembered, "pool": self.pool.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Load what ``state`` returned."""
         rows = [fitting(i, 0, "rows") for i in fitting(state["rows"], [], "rows")]
         remembered = fitting(state["remembered"], [], "remembered")
         self.pool.load_state_dict(fitting(state["pool"], {}, "pool"))
@@ -166,16 +142,47 @@ def _axis(ndim: int) -> int:
     return 1 if ndim == 3 else 0
 
 
-def _places(space: spaces.Space[Any], actions: Batch) -> IntArray | None:
-    """(m, d) int64. Where each action is in its mask, for each of its dimensions; None if the space has no masks."""
-    if isinstance(space, spaces.Discrete):
-        return np.asarray(actions - space.start, np.int64)[:, None]
-    if isinstance(space, spaces.MultiDiscrete):
-        firsts = np.array([0, *np.cumsum(space.nvec.ravel())[:-1]])
-        inside = ((actions >= space.start) & (actions < space.start + space.nvec)).reshape(len(actions), -1)
-        at = firsts + (actions - space.start).reshape(len(actions), -1)
-        return np.asarray(np.where(inside, at, -1))
-    if isinstance(space, spaces.MultiBinary):
-        flat = actions.reshape(len(actions), -1).astype(np.int64)
-        return np.asarray(2 * np.arange(flat.shape[1]) + flat)
-    return None
+Space = spaces.Space[Any]
+
+
+class Side:
+    """Agents that are moved together, in rows which may have been padded for agents of the other side."""
+
+    def __init__(self, rows: tuple[Space, Space], own: Sequence[tuple[Space, Space]] = ()) -> None:
+        self._of_rows = rows
+        self.observation_space, self.action_space = rows
+        if own:
+            seen, done = ([pair[k] for pair in own] for k in (0, 1))
+            self.observation_space = deepcopy(joint_space(seen) or padded_space(seen))
+            self.action_space = deepcopy(padded_actions(done))
+        self._sees_less = not _alike(self.observation_space, rows[0])
+        self.does_less = not _alike(self.action_space, rows[1])
+
+    def seen(self, batch: Batch) -> Batch:
+        """Return observations of rows without what was padded for others."""
+        return _cut(batch, self.observation_space, self._of_rows[0]) if self._sees_less else batch
+
+    def done(self, actions: Batch) -> Batch:
+        space, wanted = self.action_space, self._of_rows[1]
+        if not self.does_less or not isinstance(wanted, spaces.Box):
+            return actions
+        more = [(0, most - own) for own, most in zip(space.shape or (), wanted.shape, strict=True)]
+        return np.pad(actions, [(0, 0), *more])
+
+    def masks(self, masks: BoolArray) -> BoolArray:
+        return masks[:, : sum(choices_of(self.action_space))] if self.does_less else masks
+
+
+def _alike(one: Space, other: Space) -> bool:
+    """Whether values of two spaces have the same form, whatever the bounds; of Discrete ones, as many."""
+    return joint_space([one, other]) is not None and not (
+        isinstance(one, spaces.Discrete) and isinstance(other, spaces.Discrete) and one.n != other.n
+    )
+
+
+def _cut(batch: Batch, own: Space, of_rows: Space) -> Batch:
+    if isinstance(own, spaces.Dict) and isinstance(of_rows, spaces.Dict):
+        return {key: _cut(batch[key], own[key], of_rows[key]) for key in own}
+    if own.shape == of_rows.shape:
+        return batch
+    return np.ascontiguousarray(batch[(slice(None), *map(slice, own.shape or ()))])

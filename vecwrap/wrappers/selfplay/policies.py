@@ -30,16 +30,13 @@ class Policies:
 
     @property
     def can_make(self) -> bool:
-        """Whether it knows how to make a policy from arrays."""
         return self._make is not None or self.path is not None
 
     def use(self, path: str | None) -> None:
-        """Take over the import path that a folder remembers, if none was given."""
         if not self.can_make and path is not None:
             self.path = self._checked("make", path)
 
     def use_function(self, make: Make) -> None:
-        """Take over a function, if nothing was given or remembered."""
         if not self.can_make:
             self._make, self.path = make, import_path(make)
 
@@ -55,7 +52,6 @@ class Policies:
         return self._checked("scripted", name)
 
     def scripted(self, name: str) -> Policy:
-        """Return a scripted member's policy."""
         if name != RANDOM:
             return import_target(name, f"{self._where}: scripted")
         if self.action_space is None:
@@ -63,7 +59,6 @@ class Policies:
         return RandomPolicy(self.action_space)
 
     def make(self, name: str, arrays: Arrays, form: Form) -> Policy:
-        """Make a policy from a snapshot's arrays."""
         if self._make is None:
             if self.path is None:
                 raise ArgumentError(

@@ -549,5 +549,4 @@ def _refuse_description(label: str, facts: dict[Any, Any], where: str) -> None:
 
 
 def _one_line(space: spaces.Space[Any]) -> str:
-    """A space as text on one line."""
     return " ".join(str(space).split())

@@ -90,7 +90,6 @@ class PoolFolder:
         return there
 
     def read_shared(self) -> Shared:
-        """Return what all members share."""
         if not self.exists():
             return Shared()
         path = self.path / "pool.json"
@@ -104,7 +103,6 @@ class PoolFolder:
         return shared
 
     def write_shared(self, shared: Shared) -> None:
-        """Write what all members share."""
         with self._writing():
             for folder in ("members", "scripted", "results"):
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
@@ -112,11 +110,9 @@ class PoolFolder:
         self._found = True
 
     def snapshot_names(self) -> list[str]:
-        """Return the snapshots, oldest first."""
         return sorted(self._stems("members"), key=order)
 
     def scripted_members(self) -> set[str]:
-        """Return the scripted members."""
         return {scripted.policy for _, scripted in self._read_all("scripted", Scripted)}
 
     def tables(self, *, without: str) -> list[Row]:
@@ -131,7 +127,6 @@ class PoolFolder:
         return rows
 
     def write_table(self, writer: str, rows: list[list[Any]]) -> None:
-        """Replace the rows of one writer."""
         with self._writing():
             write_whole(self.path / "results" / f"{writer}.json", _json_of(Table(results=rows)))
 
@@ -190,7 +185,6 @@ class PoolFolder:
             put_new(new, members / f"{name}.json")
 
     def add_scripted(self, policy: str) -> None:
-        """Write a scripted member."""
         with self._writing():
             write_whole(self.path / "scripted" / f"{quote(policy, safe='')}.json", _json_of(Scripted(policy=policy)))
 
@@ -201,14 +195,12 @@ class PoolFolder:
                 (self.path / "members" / f"{name}.{kind}").unlink()
 
     def _holds(self, name: str, snapshot: Snapshot) -> bool:
-        """Whether the arrays under a name are those of a snapshot."""
         try:
             return digest(_read_npz(self.path / "members" / f"{name}.npz", snapshot.arrays)) == snapshot.digest
         except (CheckpointError, FileNotFoundError):
             return False
 
     def _read_all(self, folder: str, kind: type[_Read]) -> Iterator[tuple[Path, _Read]]:
-        """Read the JSON files of a folder."""
         for stem in self._stems(folder):
             path = self.path / folder / f"{stem}.json"
             try:
@@ -240,17 +232,12 @@ class PoolFolder:
 
 
 def order(name: str) -> tuple[int, str]:
-    """Return what snapshots are sorted by: their number, then their label.
-
-    >>> sorted(["000002", "1000000", "000002-b"], key=order)
-    ['000002', '000002-b', '1000000']
-    """
+    """Return what snapshots are sorted by: their number, then their label."""
     number = name.partition("-")[0]
     return (int(number) if number.isdecimal() else 0), name
 
 
 def _json_of(value: Any) -> Any:
-    """What writes a value to a file as JSON."""
     data = msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
     return lambda file: file.write(data)
 

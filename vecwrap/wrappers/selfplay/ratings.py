@@ -90,13 +90,6 @@ def bradley_terry(results: Results, anchor: str | None = None) -> Ratings:
 
     Games against `CURRENT` and against oneself are left out. The seats' advantages are fitted where the games can tell
     them, which needs a pair that changed seats.
-
-    Args:
-        results: the games.
-        anchor: whose rating is 0; by default, the player with the most games.
-
-    Raises:
-        ArgumentError: no games, or an anchor who played none.
     """
     rows = [row for row in results.rows() if CURRENT not in row[:2] and row.player != row.opponent and row.games]
     players = Results(rows).players()

@@ -32,17 +32,14 @@ class Row(NamedTuple):
 
     @property
     def games(self) -> int:
-        """How many there were."""
         return self.wins + self.draws + self.losses
 
     @property
     def points(self) -> float:
-        """The sum of the results: 1 for a win, 0.5 for a draw."""
         return self.wins + self.draws / 2
 
     @property
     def score(self) -> float:
-        """The mean result; NaN without games."""
         return self.points / self.games if self.games else math.nan
 
 
@@ -63,17 +60,7 @@ class Results:
         self.add(rows)
 
     def record(self, player: str, opponent: str, *, seat: int = 0, result: float) -> None:
-        """Count a game.
-
-        Args:
-            player: whose result it is.
-            opponent: whom it played.
-            seat: where the player sat, from 0.
-            result: positive for a win, 0 for a draw, negative for a loss.
-
-        Raises:
-            ArgumentError: a result that is not a number, or no such seat.
-        """
+        """Count a game; the result and the seat, from 0, are the player's, as in ``OpponentPool.record``."""
         if math.isnan(result):
             raise ArgumentError(
                 f"results: {player} against {opponent}: expected a result above, at or below 0, got {result}; a game "
@@ -83,7 +70,6 @@ class Results:
         self.add([Row(player, opponent, seat, wins, draws, 1 - wins - draws)])
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Add the games of other rows."""
         for row in rows:
             if not 0 <= row.seat < MOST_SEATS:
                 raise ArgumentError(f"results: seat: expected 0 to {MOST_SEATS - 1}, got {row.seat}")
@@ -92,15 +78,12 @@ class Results:
                 counts[k] += count
 
     def rows(self) -> list[Row]:
-        """Return the table, sorted by player, opponent and seat."""
         return [Row(*key, *counts) for key, counts in sorted(self._counts.items())]
 
     def players(self) -> tuple[str, ...]:
-        """Return everyone who played, sorted."""
         return tuple(sorted({name for player, opponent, _ in self._counts for name in (player, opponent)}))
 
     def rename(self, old: str, new: str) -> None:
-        """Give a player's games to another one."""
         rows = self.rows()
         self._counts.clear()
         for row in rows:
@@ -108,48 +91,32 @@ class Results:
             self.add([row._replace(player=player, opponent=opponent)])
 
     def state(self) -> list[list[Any]]:
-        """Return the table as plain lists."""
         return [list(row) for row in self.rows()]
 
 
 def score_of(returns: FloatArray, seats: Sequence[int]) -> float:
-    """Return the mean of a player's summed rewards minus the best of the others'.
-
-    >>> score_of(np.array([1.0, -1.0]), [0])
-    2.0
-    """
+    """Return the mean of a player's summed rewards minus the best of the others'."""
     others = np.delete(returns, list(seats))
     return float(returns[list(seats)].mean() - others.max())
 
 
 class WinRates:
-    """The learner's mean results against each opponent, in which earlier games count less.
-
-    One win and one loss are added, so that a rate is 0.5 before the first game, and never 0 or 1.
-
-    >>> rates = WinRates(decay=0.99)
-    >>> rates.record("random", 1)
-    >>> round(rates.of("random"), 3), rates.of("unknown")
-    (0.667, 0.5)
-    """
+    """The learner's mean results against each opponent, between 0 and 1, in which earlier games count less."""
 
     def __init__(self, decay: float, state: Any = ()) -> None:
         self.decay = decay
         self._rates = {fitting(name, ""): [_amount(score), _amount(games)] for name, score, games in state}
 
     def record(self, opponent: str, result: float) -> None:
-        """Count a game."""
         rate = self._rates.setdefault(opponent, [0.0, 0.0])
         rate[0] = self.decay * rate[0] + (1.0 if result > 0 else 0.5 if result == 0 else 0.0)
         rate[1] = self.decay * rate[1] + 1.0
 
     def of(self, opponent: str) -> float:
-        """Return the rate against an opponent, between 0 and 1."""
         score, games = self._rates.get(opponent, (0.0, 0.0))
         return (score + 1) / (games + 2)
 
     def state(self) -> list[list[Any]]:
-        """Return name, score and number of games of each opponent."""
         return [[name, *rate] for name, rate in self._rates.items()]
 
 

@@ -33,8 +33,6 @@ def uniform(members: Sequence[str], win_rates: FloatArray) -> FloatArray:
 
 
 def only(name: str) -> Rule:
-    """Take one member alone."""
-
     def rule(members: Sequence[str], win_rates: FloatArray) -> FloatArray:
         if name not in members:
             near = did_you_mean(name, members)
@@ -71,11 +69,7 @@ def pfsp_even(members: Sequence[str], win_rates: FloatArray) -> FloatArray:
 
 
 def rule_of(sample: str | Rule, where: str = "pool", *, imports: bool = True) -> Rule:
-    """Return the rule that a name stands for: one of `NAMES`, an import path, or a rule itself.
-
-    >>> rule_of("recent:0.5")(["random", "000001", "000002", "000003"], np.full(4, 0.5)).tolist()
-    [0.0, 0.0, 1.0, 1.0]
-    """
+    """Return the rule that a name stands for: one of `NAMES`, an import path, or a rule itself."""
     if callable(sample):
         return sample
     if sample.startswith("only:"):
@@ -110,11 +104,7 @@ def _with_number(name: str, argument: str, where: str) -> Rule:
 
 
 def shares(rule: Rule, members: Sequence[str], win_rates: FloatArray, where: str = "pool") -> FloatArray:
-    """Return the probability of each member under a rule, (m,) float64.
-
-    >>> shares(pfsp(1.0), ["strong", "weak"], np.array([0.25, 0.75])).tolist()
-    [0.75, 0.25]
-    """
+    """Return the probability of each member under a rule, (m,) float64."""
     given = rule(tuple(members), win_rates.copy())
     try:
         weights = np.asarray(given, np.float64)
@@ -130,11 +120,7 @@ def shares(rule: Rule, members: Sequence[str], win_rates: FloatArray, where: str
 
 
 def pick(probabilities: FloatArray, number: float) -> int:
-    """Return the index that a number from [0, 1) falls on.
-
-    >>> pick(np.array([0.25, 0.0, 0.75]), 0.2), pick(np.array([0.25, 0.0, 0.75]), 0.25)
-    (0, 2)
-    """
+    """Return the index that a number from [0, 1) falls on."""
     reached = np.cumsum(probabilities)
     index = int(np.searchsorted(reached, number * reached[-1], side="right"))
     return min(index, int(np.flatnonzero(probabilities)[-1]))  # rounding could take it past the last

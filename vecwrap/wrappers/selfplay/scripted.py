@@ -18,18 +18,7 @@ RANDOM = "random"
 
 
 class RandomPolicy:
-    """Acts uniformly at random among the legal actions.
-
-    A row without a legal action, which is not to move, gets the first one.
-
-    >>> policy = RandomPolicy(spaces.Discrete(3))
-    >>> rngs = [np.random.default_rng(1), np.random.default_rng(2)]
-    >>> policy(np.zeros((2, 4)), action_masks=np.array([[0, 1, 0], [0, 0, 1]]), rngs=rngs)
-    array([1, 2])
-
-    Args:
-        action_space: of one row.
-    """
+    """Acts uniformly at random among the legal actions; a row without one, which is not to move, gets the first."""
 
     def __init__(self, action_space: spaces.Space[Any]) -> None:
         self.action_space = action_space
@@ -66,7 +55,6 @@ class _Each:
         self._rngs = rngs
 
     def random(self, count: int) -> FloatArray:
-        """A number from [0, 1) for each row, from its own generator."""
         return np.array([rng.random() for rng in self._rngs])
 
 

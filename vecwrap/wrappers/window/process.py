@@ -17,7 +17,6 @@ POLL_SECONDS = 0.01
 
 
 def serve(connection: socket.socket, title: str) -> None:
-    """Show the pictures that arrive."""
     import cv2  # takes seconds on a slow disk; errors from here on are reported
     import numpy as np
 
@@ -47,12 +46,10 @@ def serve(connection: socket.socket, title: str) -> None:
 
 
 def _closed(cv2: Any, title: str) -> bool:
-    """Process the window's events; return whether the user has closed it."""
     return bool(cv2.waitKey(1) & 0xFF == ESCAPE or cv2.getWindowProperty(title, cv2.WND_PROP_VISIBLE) < 1)
 
 
 def _read(connection: socket.socket, count: int) -> bytearray | None:
-    """Read this many bytes; None if the other end is closed."""
     data = bytearray(count)
     view = memoryview(data)
     while view:
@@ -64,7 +61,6 @@ def _read(connection: socket.socket, count: int) -> bytearray | None:
 
 
 def main() -> None:
-    """Run with the descriptor and the title from the command line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run; this process ends with the connection
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         try:

@@ -24,14 +24,7 @@ SIZE = (1280, 800)  # at most
 
 
 class Viewer(VecEnvWrapper):
-    """Show all sub-environments in one window while they are stepped.
-
-    ``build(..., render_mode="human")`` puts it around the chain. It is no wrapper: ``env.chain``, saved states and the
-    pipeline's hash are the same without it. It opens at the first reset and shows every result, rendered where the
-    sub-environments live: frames with the labels of ``tile``, and the last frame of an episode that ended. A step of
-    all sub-environments takes at least ``1 / fps`` seconds. Esc or the window's button closes it, and the run continues
-    at full speed. ``render()`` returns None, as Gymnasium specifies for ``human``.
-    """
+    """Show all sub-environments in one window while they are stepped; it is no part of ``env.chain``."""
 
     _window: Window | None = None
 
@@ -55,7 +48,6 @@ class Viewer(VecEnvWrapper):
 
     @property
     def fps(self) -> float:
-        """Steps of all sub-environments per second."""
         return self._fps
 
     @fps.setter
@@ -66,28 +58,23 @@ class Viewer(VecEnvWrapper):
 
     @property
     def chain(self) -> tuple[VecEnv, ...]:
-        """The wrappers of the chain, without the window."""
         return self.env.chain
 
     @property
     def pipeline(self) -> Any:
-        """The chain's."""
         return self.env.pipeline
 
     @property
     def training(self) -> bool:  # type: ignore[override]
-        """The chain's."""
         return self.env.training
 
     @property
     def viewer_open(self) -> bool:
-        """Whether the window is open: from the first reset until the user or ``close`` closes it."""
         if self._window is not None and not self._window.open:
             self._unwatch()
         return self._window is not None
 
     def on_step(self, step: StepResult) -> None:
-        """Show the rows that arrived, when it is time."""
         if not self._watched or (self._window is not None and not self.viewer_open):
             return
         self._labels.take(step)
@@ -106,14 +93,12 @@ class Viewer(VecEnvWrapper):
             self._window.show(picture)
 
     def on_close(self) -> None:
-        """Close the window."""
         self._unwatch(tell=False)
 
     def __del__(self) -> None:
         self._close_wrapper()
 
     def render(self, mode: None = None) -> Any:
-        """Return None: every result is shown as it arrives."""
         refuse_mode(mode)
         return None
 
@@ -122,7 +107,6 @@ class Viewer(VecEnvWrapper):
         return self._labelled(self.get_images()) if self._watched else self.env.picture()
 
     def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
-        """Return a (height, width, 3) uint8 image of each sub-environment."""
         return self.env.get_images(indices)
 
     def _take_frames(self, step: StepResult) -> None:
@@ -140,7 +124,6 @@ class Viewer(VecEnvWrapper):
         return self._labels.picture(frames, SIZE, WIDTH)
 
     def _pace(self, rows: int) -> None:
-        """Wait until this many more rows may be shown."""
         now = time.monotonic()
         time.sleep(max(0.0, self._due - now))
         self._due = max(now, self._due) + rows / self.num_envs / self.fps

@@ -66,23 +66,19 @@ class Window:
 
     @property
     def open(self) -> bool:
-        """Whether it is still open: the user may close it at any time."""
         self._listen()
         return self._open
 
     def show(self, picture: NDArray[np.uint8]) -> None:
-        """Show a picture once the last one is shown; do nothing if it was closed."""
         self._listen(wait=self._busy)
         if self._open:
             self._send(picture)
 
     def close(self) -> None:
-        """Close it, and wait for its process; may be called again."""
         self._end()
         self._said.close()
 
     def _end(self) -> None:
-        """End the process, which closes the window."""
         self._open = False
         with contextlib.suppress(OSError):  # reaches the other end even if a fork of this process has a copy
             self._connection.shutdown(socket.SHUT_RDWR)
@@ -123,7 +119,6 @@ class Window:
             return b""
 
     def _refusal(self) -> PlanError:
-        """Return the reason why there is no window."""
         self._end()
         reason = self._reason
         if "not implemented" in reason:
