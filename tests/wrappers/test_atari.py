@@ -907,3 +907,44 @@ def test_opencv_is_imported_no_sooner_than_a_game_is_wrapped():
         "sys.exit(bool({'cv2', 'ale_py'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("game", ["Pong", "Assault", "Tennis", "ElevatorAction", "YarsRevenge"])
+def test_a_first_seeded_reset_that_spares_the_loading_gives_the_same_game_and_every_later_one_loads(game):
+    """The state of all but Pong outlives a reset of the console, so a loading that is spared too often shows."""
+    direct, loading = (Atari(gymnasium.make(f"{game}NoFrameskip-v4"), direct=way) for way in (None, False))
+    loads = []
+    real = type(direct.unwrapped).load_game
+    rng = np.random.default_rng(4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(direct.unwrapped), "load_game", lambda env: (loads.append(env), real(env)))
+        for seed in (3, 4, None, 3):
+            (seen, info), (expected, told) = (env.reset(seed=seed) for env in (direct, loading))
+            assert np.array_equal(seen, expected)
+            assert info == told
+            for _ in range(60):
+                action = int(rng.integers(direct.action_space.n))
+                ours, theirs = direct.step(action), loading.step(action)
+                assert np.array_equal(direct.unwrapped.ale.getRAM(), loading.unwrapped.ale.getRAM())
+                assert np.array_equal(ours[0], theirs[0])
+                assert ours[1:] == theirs[1:]
+                if ours[2] or ours[3]:
+                    direct.reset(), loading.reset()
+    assert len([env for env in loads if env is loading.unwrapped]) == 3
+    assert len([env for env in loads if env is direct.unwrapped]) == 2
+    direct.close()
+    loading.close()
+
+
+@pytest.mark.parametrize("sticky", [0.0, 0.25])
+def test_a_game_with_sticky_actions_is_loaded_at_its_first_seeded_reset(sticky):
+    env = Atari(
+        gymnasium.make("PongNoFrameskip-v4", repeat_action_probability=sticky), repeat_action_probability=sticky
+    )
+    loads = []
+    with pytest.MonkeyPatch.context() as patch:
+        real = type(env.unwrapped).load_game
+        patch.setattr(type(env.unwrapped), "load_game", lambda game: (loads.append(game), real(game)))
+        env.reset(seed=1)
+    assert len(loads) == (sticky > 0)
+    env.close()
