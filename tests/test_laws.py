@@ -175,6 +175,7 @@ SUBJECTS = {
         nothing_around, SubEnvFactory(toy(actions="box_float32"), (StickyActions,)), steps=60
     ),
     "terminal_obs": Subject(TerminalObs),
+    "terminal_obs:record=2": Subject(partial(TerminalObs, record=2)),
     "terminal_obs over nested spaces": Subject(TerminalObs, toy(observations="nested", actions="nested")),
     "terminal_obs over spaces without arrays": Subject(TerminalObs, toy(observations="mixed")),
     "time_limit": Subject(nothing_around, SubEnvFactory(toy(), (partial(TimeLimit, max_episode_steps=7),))),

@@ -29,6 +29,7 @@ from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_obs import NormalizeObs
 from vecwrap.wrappers.normalize_reward import NormalizeReward
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
+from vecwrap.wrappers.terminal_obs import TerminalObs
 from vecwrap.wrappers.time_aware import TimeAware
 
 gymnasium.register_envs(ale_py)
@@ -844,6 +845,7 @@ MUTILATED = {
     "framestack": (lambda env: FrameStack(env, 2), "stacks"),
     "monitor": (Monitor, "returns"),
     "normalize_reward": (NormalizeReward, "returns"),
+    "terminal_obs": (lambda env: TerminalObs(env, record=1), "lengths"),
     "time_aware": (lambda env: TimeAware(env, limit=9), "times"),
 }
 

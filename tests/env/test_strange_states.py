@@ -27,6 +27,7 @@ from vecwrap.wrappers.normalize import Normalize
 from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 from vecwrap.wrappers.sticky_actions import StickyActions
+from vecwrap.wrappers.terminal_obs import TerminalObs
 from vecwrap.wrappers.tile import Tile
 from vecwrap.wrappers.time_aware import TimeAware
 from vecwrap.wrappers.video import Video
@@ -74,7 +75,7 @@ def recorders(folder):
 
 
 CHAINS = {
-    "numbers": lambda folder: Normalize(CheckNan(Monitor(DummyBackend([Strict] * 2)))),
+    "numbers": lambda folder: Normalize(CheckNan(TerminalObs(Monitor(DummyBackend([Strict] * 2)), record=2))),
     "stack": lambda folder: FrameStack(TimeAware(DummyBackend([Strict] * 2), limit=50), 2),
     "schedule": lambda folder: SeedEachEpisode(DummyBackend([Drawn] * 2), Seeds()),
     "restarts": lambda folder: DummyBackend([Drawn] * 2, on_failure="restart", max_restarts=2),

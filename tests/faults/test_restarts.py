@@ -29,6 +29,7 @@ from vecwrap.testing import assert_same, on, toy
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
+from vecwrap.wrappers.terminal_obs import TerminalObs
 
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend, ThreadsBackend]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
@@ -526,7 +527,7 @@ def test_a_death_between_calls_is_told_the_same_where_other_frames_are_wanted_fr
 
     def what_is_told(frames):
         drawn = backend([Drawn] * 2, workers=2, on_failure="restart", autoreset=mode)
-        with Monitor(drawn) as env:
+        with TerminalObs(Monitor(drawn), record=2) as env:
             env.reset(seed=1)
             env.step([1, 1])
             (pid,) = [worker.pid for worker in env.health().workers if 1 in worker.env_ids]
@@ -540,7 +541,8 @@ def test_a_death_between_calls_is_told_the_same_where_other_frames_are_wanted_fr
             told.append(env.step([1, 1]))
             state = env.find(Monitor).wrapper_state()
             booked = {name: state[name] for name in ("returns", "lengths", "running", "num_episodes")}
-            return told, booked, env.health().lost_episodes.tolist()
+            endings = [(one.length, one.score, one.lost) for one in env.endings[1]]
+            return told, booked, endings, env.health().lost_episodes.tolist()
 
     told, expected = what_is_told(frames=True), what_is_told(frames=False)
     assert_same(expected, told)

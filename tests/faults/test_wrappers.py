@@ -57,7 +57,7 @@ def test_monitor_marks_the_lost_episode_and_counts_it_nowhere(backend, kind, opt
 @pytest.mark.parametrize("mode", MODES)
 def test_histories_end_with_what_was_delivered_and_begin_anew(backend, kind, options, mode, tmp_path):
     make = vector(backend, options, tmp_path, autoreset=mode)
-    with TerminalObs(NormalizeReward(FrameStack(make, 3, keys=("a",)))) as env:
+    with TerminalObs(NormalizeReward(FrameStack(make, 3, keys=("a",))), record=4) as env:
         env.reset(seed=1)
         for _ in range(4):
             observations, *_ = env.step([1, 2])
@@ -67,6 +67,8 @@ def test_histories_end_with_what_was_delivered_and_begin_anew(backend, kind, opt
         assert (terminations.tolist(), truncations.tolist()) == ([False, False], [False, True])
         assert rewards[1] == 0
         assert (infos["terminal_obs"]["a"][1] == last).all()
+        (ending,) = env.endings[1]
+        assert (ending.lost, ending.length, ending.truncated) == (True, 4, True)
         assert env.env.rewards.returns[1] == 0
         if mode == "same_step":
             assert (infos["final_obs"][1]["a"] == last).all()
@@ -178,13 +180,15 @@ def test_an_episode_whose_end_was_delivered_is_no_lost_one_though_the_reset_afte
     requests = tmp_path / "requests"
     requests.mkdir()
     make = backend(factories(requests, 2, end=1.0), on_failure="restart", **options)
-    with RecordTrajectories(Monitor(flat(make)), tmp_path / "run") as env:
+    with RecordTrajectories(Monitor(TerminalObs(flat(make), record=1)), tmp_path / "run") as env:
         env.reset(seed=1)
         ask(requests, 1, "reset", kind)
         _, rewards, terminations, truncations, infos = env.step([1, 2])
         assert (terminations | truncations).tolist() == [True, True]
         assert infos["episode"]["r"].tolist() == rewards.tolist()
         assert infos["restarted"].tolist() == [0, 1]
+        (ending,) = env.find(TerminalObs).endings[1]
+        assert not ending.lost
     with np.load(tmp_path / "run" / "env-001-episode-000000.npz") as file:
         assert json.loads(str(file["header"]))["ended"] == ("terminated" if terminations[1] else "truncated")
 

@@ -544,12 +544,12 @@ backend dummy: in this process, one after the other"""
 def test_a_plan_is_as_wide_as_a_narrow_terminal() -> None:
     line = (
         "Pendulum-v1 n=4 backend=dummy | time_limit:200 | rescale_action | clip_action | framestack:4,padding=first | "
-        "time_aware:flatten=false | terminal_obs:key=last"
+        "time_aware:flatten=false | terminal_obs:record=9"
     )
     text = str(planned(line).with_spaces())
     assert max(map(len, text.splitlines())) <= 80
     words = " ".join(text.split())
-    for said in ('padding="first"', "obs: (4, 3) float32", "time: (1,) int32 in [0, 200]", "Dict of 2", 'key="last"'):
+    for said in ('padding="first"', "obs: (4, 3) float32", "time: (1,) int32 in [0, 200]", "Dict of 2", "record=9"):
         assert said in words, said
 
 

@@ -30,6 +30,7 @@ from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.record_trajectories import RecordTrajectories
+from vecwrap.wrappers.terminal_obs import TerminalObs
 
 ROOT = Path(__file__).parents[2]
 MODES = ["same_step", "next_step", "disabled", "episodic"]
@@ -232,16 +233,18 @@ def test_whose_reward_a_monitor_reports_when_a_wrapper_ends_games_in_the_reset_a
         ("in a wrapper", factories((9,), (limited, lives), 2)),
     ):
         inner = Monitor(ClipReward(backend(make, autoreset=mode)))
-        with RecordTrajectories(inner, str(tmp_path / name)) as env:
+        with RecordTrajectories(TerminalObs(inner, record=99), str(tmp_path / name)) as env:
             events = [reports(of_one) for of_one in Driver(env).play(played)]
             assert [len(of_one) >= 12 for of_one in events] == [True, True]
             assert {length for of_one in events for _, length in of_one} == {2}  # the third step is the reset's own
             reached = vecwrap.evaluate(env, lambda observations: [0, 0], 8)
+            endings = env.find(TerminalObs).endings
         kept = {}
         for file in sorted((tmp_path / name).glob("*.npz")):
             with np.load(file) as arrays:
                 kept[file.name] = [arrays[key].tolist() for key in ("raw_rewards", "raw_dones", "rewards")]
-        told.append((events, reached.returns.tolist(), reached.lengths.tolist(), kept))
+        ends = [[(ending.score, ending.length) for ending in of_one] for of_one in endings]
+        told.append((events, reached.returns.tolist(), reached.lengths.tolist(), ends, kept))
     assert told[0] == told[1]
 
 

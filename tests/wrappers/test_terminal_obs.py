@@ -12,8 +12,11 @@ from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.calls import operations
 from tests.streams import Driver, ToyEnv, assert_same, replay
 from tests.toys import LastLife
-from vecwrap.errors import PlanError
+from vecwrap.env.picture import tile
+from vecwrap.env.saving import read_state, write_state
+from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.episodic_life import EpisodicLife
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
@@ -138,6 +141,219 @@ def test_an_episode_that_no_action_ended_has_its_last_observation_too():
     env.close()
 
 
+# -- the record -------------------------------------------------------------------------------------------------------
+
+
+# Hypothesis likes short lists; these bring about four ends of each sub-environment, and broken-off episodes.
+ENDS = [("step", ())] * 4 + [("reset", (1, 1, 0)), ("partial", (0, 1, 1)), ("step", ()), ("reset", (0, 1, 1))]
+ENDS *= 4
+
+
+def endings_of(events, most):
+    """What a naive loop would keep of one sub-environment's stream."""
+    kept, score, length = [], 0.0, 0
+    for event in events:
+        if event.kind == "reset":
+            score, length = 0.0, 0
+            continue
+        score, length = score + event.reward, length + 1
+        if event.terminated or event.truncated:
+            kept.append((event.observation, score, length, event.terminated, event.truncated, False))
+    return kept[-most:]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    mode=st.sampled_from(MODES),
+    lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    space=st.sampled_from([BOX, TREE, spaces.Text(3)]),
+    most=st.integers(1, 3),
+    played=operations,
+)
+def test_terminal_observations_of_the_last_k_endings_are_kept_with_how_they_ended(mode, lengths, space, most, played):
+    with TerminalObs(DummyBackend(factories(space, lengths), autoreset=mode), record=most) as env:
+        streams = Driver(env).play(played + ENDS)
+        for events, kept in zip(streams, env.endings, strict=True):
+            expected = endings_of(events, most)
+            assert [ending[1:] for ending in kept] == [ending[1:] for ending in expected]
+            for ending, (observation, *_) in zip(kept, expected, strict=True):
+                assert_same(ending.observation, observation)
+
+
+def test_a_kept_score_is_what_the_environment_paid_and_a_lost_episode_is_marked():
+    make = [lambda i=i: ToyEnv((9 if i else 3,), i) for i in range(3)]
+    env = TerminalObs(ClipReward(DummyBackend(make, autoreset="next_step")), record=2)
+    env.reset()
+    for _ in range(2):
+        env.step([1, 1, 1])
+    env.step_async([1, 1, 1])
+    step = env.env.rows.receive(3, None)
+    lost = step.lost = np.array([False, True, False])
+    step.truncations, step.acted, step.live = step.truncations | lost, ~lost, ~lost
+    step.raw_rewards = np.where(lost, 0, step.raw_rewards)
+    env.on_step(step)
+    (first,), (second,), _ = env.endings
+    assert (first.score, first.length, first.lost) == (sum(0.25 * time + 0.5 for time in (1, 2, 3)), 3, False)
+    assert (second.length, second.terminated, second.truncated, second.lost) == (2, False, True, True)
+    assert second.score == sum(0.25 * time + 1 + 0.5 for time in (1, 2))
+    env.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_terminal_observations_that_are_kept_stay_as_they_were(mode):
+    with TerminalObs(DummyBackend(factories(lengths=(2,)), autoreset=mode, copy=False), record=9) as env:
+        env.reset()
+        env.step([0, 0, 0])
+        *_, infos = env.step([0, 0, 0])
+        (ending,), *_ = env.endings
+        before = ending.observation.copy()
+        infos["terminal_obs"].fill(9)  # the caller's own
+        env.reset()
+        env.step([0, 0, 0])
+        assert_same(env.endings[0][0].observation, before)
+
+
+@pytest.mark.parametrize("space", [BOX, TREE])
+def test_the_record_is_saved_for_anybody_to_read(tmp_path, space):
+    if space is TREE:
+        space = spaces.Dict({"image": BOX, "more": spaces.Tuple([spaces.Discrete(5), spaces.MultiBinary(2)])})
+    with TerminalObs(DummyBackend(factories(space)), record=2) as env:
+        env.reset()
+        for _ in range(12):
+            env.step([0, 0, 0])
+        env.save_endings(tmp_path / "endings.npz")
+        kept = [(i, ending) for i, endings in enumerate(env.endings) for ending in endings]
+    with np.load(tmp_path / "endings.npz", allow_pickle=False) as file:
+        arrays = dict(file)
+    assert arrays["env_ids"].tolist() == [i for i, _ in kept] == [0, 0, 1, 1, 2, 2]
+    assert arrays["scores"].tolist() == [ending.score for _, ending in kept]
+    assert arrays["lengths"].tolist() == [ending.length for _, ending in kept]
+    flags = np.stack([arrays["terminations"], arrays["truncations"], arrays["lost"]], axis=1).tolist()
+    assert flags == [list(ending[3:]) for _, ending in kept]
+    if space is BOX:
+        assert_same(arrays["observations"], np.stack([ending.observation for _, ending in kept]))
+    else:
+        images = np.stack([ending.observation["image"] for _, ending in kept])
+        assert_same(arrays["observations.image"], images)
+        assert arrays["observations.more.0"].tolist() == [ending.observation["more"][0] for _, ending in kept]
+        assert arrays["observations.more.1"].shape == (6, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["endings.npz"]
+
+
+def test_an_empty_record_is_saved_too_and_one_without_arrays_is_refused(tmp_path):
+    with TerminalObs(DummyBackend(factories()), record=2) as env:
+        env.save_endings(tmp_path / "endings.npz")
+        with np.load(tmp_path / "endings.npz") as file:
+            assert file["observations"].shape == (0, 2, 3)
+    with TerminalObs(DummyBackend(factories(spaces.Text(3))), record=2) as env:
+        with pytest.raises(ArgumentError, match="save_endings: observations: expected observations that have an array"):
+            env.save_endings(tmp_path / "texts.npz")
+        assert not (tmp_path / "texts.npz").exists()
+
+
+def test_a_record_in_which_two_members_have_one_name_is_refused(tmp_path):
+    space = spaces.Dict({"a": spaces.Dict({"b": BOX}), "a.b": BOX})
+    with TerminalObs(DummyBackend(factories(space)), record=1) as env:
+        with pytest.raises(
+            ArgumentError, match=r'save_endings: two members .* are called "observations.a.b" in a file'
+        ):
+            env.save_endings(tmp_path / "endings.npz")
+        assert not list(tmp_path.iterdir())
+
+
+def test_the_record_is_drawn_as_tiles():
+    grey = spaces.Box(0, 255, (2, 4), np.uint8)
+    with TerminalObs(FrameStack(DummyBackend(factories(grey)), 2), record=2) as env:
+        env.reset()
+        with pytest.raises(ArgumentError, match="draw_endings: expected at least one ending, got none yet"):
+            env.draw_endings()
+        for _ in range(12):
+            env.step([0, 0, 0])
+        frames = [ending.observation[-1] for kept in env.endings for ending in kept]
+        image = env.draw_endings()
+    assert_same(image, tile(frames))
+    assert image.shape == (2 * 2, 3 * 4, 3)
+    colours = spaces.Dict(camera=spaces.Box(0, 255, (4, 5, 3), np.uint8), speed=BOX)
+    with TerminalObs(DummyBackend(factories(colours)), record=1) as env:
+        env.reset()
+        for _ in range(5):
+            env.step([0, 0, 0])
+        camera = [ending.observation["camera"] for (ending,) in env.endings]
+        assert_same(env.draw_endings("camera"), tile(camera))
+        for member, message in (
+            (None, "expected images, a Box of uint8"),
+            ("lidar", 'a member of a Dict, got "lidar"'),
+        ):
+            with pytest.raises(ArgumentError, match=message):
+                env.draw_endings(member)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((40, 36), {}),
+        ((40, 36), {"axis": "channel"}),
+        ((40, 36, 1), {}),
+        ((40, 36, 1), {"axis": "channel"}),
+        ((40, 36, 3), {}),
+        ((40, 36, 3), {"axis": "channel"}),
+        ((1, 40, 36), {}),
+        ((1, 40, 36), {"axis": "channel", "channels": "first"}),
+        ((3, 40, 36), {}),
+        ((3, 40, 36), {"axis": "channel", "channels": "first"}),
+    ],
+)
+@pytest.mark.parametrize("k", [1, 4])
+def test_the_newest_image_of_any_stack_is_drawn(shape, options, k):
+    space = spaces.Box(0, 255, shape, np.uint8)
+    plain = TerminalObs(DummyBackend(factories(space)), record=1, key="plain")
+    with TerminalObs(FrameStack(plain, k, **options), record=1) as env:
+        env.reset()
+        for _ in range(12):
+            env.step([0, 0, 0])
+        frames = [ending.observation for (ending,) in plain.endings]
+        if shape[0] in (1, 3):
+            frames = [frame.transpose(1, 2, 0) for frame in frames]
+        assert_same(env.draw_endings(), tile(frames))
+
+
+def test_what_is_neither_an_image_nor_a_stack_of_them_is_not_drawn():
+    with TerminalObs(DummyBackend(factories(spaces.Box(0, 255, (10, 9, 8), np.uint8))), record=1) as env:
+        env.reset()
+        for _ in range(5):
+            env.step([0, 0, 0])
+        with pytest.raises(ArgumentError, match=r"draw_endings: expected images, .* got .* shape \(10, 9, 8\)"):
+            env.draw_endings()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_goes_on_from_a_state_as_if_it_had_never_stopped(mode, tmp_path):
+    envs = [TerminalObs(DummyBackend(factories(lengths=(3,)), autoreset=mode), record=3) for _ in range(2)]
+    for env in envs:
+        env.reset()
+    for _ in range(2):
+        envs[0].step([0, 0, 0])
+        envs[1].env.step([0, 0, 0])
+    write_state(tmp_path / "state.npz", envs[0].wrapper_state())
+    envs[1].load_wrapper_state(read_state(tmp_path / "state.npz"))
+    for env in envs:
+        env.step([0, 0, 0])
+    assert [ending[1:] for (ending,) in envs[1].endings] == [ending[1:] for (ending,) in envs[0].endings]
+    assert envs[0].endings[0][0].length == 3
+    state = envs[0].wrapper_state()
+    envs[1].load_wrapper_state(state)
+    state["endings"][0][0][0].fill(200)
+    assert (envs[1].endings[0][0].observation != 200).all()
+    assert (envs[0].endings[0][0].observation != 200).all()
+    for env in envs:
+        env.close()
+
+
+def test_a_negative_record_is_refused():
+    with DummyBackend(factories()) as env, pytest.raises(PlanError, match="record: expected 0 or more endings, got -1"):
+        TerminalObs(env, record=-1)
+
+
 def test_a_key_that_an_inner_wrapper_of_the_kind_has_is_refused_and_another_is_not():
     with TerminalObs(DummyBackend(factories()), key="end") as env:
         with pytest.raises(PlanError, match=r'an inner terminal_obs reports infos\["end"\] already; .* key="..."'):
@@ -161,7 +377,7 @@ def test_a_key_that_means_something_else_is_refused(key):
 @pytest.mark.parametrize("backend", [DummyBackend, SubprocessBackend, ShmemBackend])
 def test_what_a_game_pays_that_ends_in_the_reset_after_a_life_is_not_the_lifes(backend, mode, tmp_path):
     inner = Monitor(backend([SubEnvFactory(LastLife, (EpisodicLife,))] * 2, autoreset=mode))
-    with RecordTrajectories(inner, str(tmp_path)) as env:
+    with RecordTrajectories(TerminalObs(inner, record=9), str(tmp_path)) as env:
         env.reset(seed=1)
         for _ in range(2):
             env.step([0, 0])
@@ -169,6 +385,8 @@ def test_what_a_game_pays_that_ends_in_the_reset_after_a_life_is_not_the_lifes(b
                 env.step([0, 0])
             elif mode != "same_step":
                 env.reset(options={"reset_mask": np.array([True, True])})
+        endings = env.find(TerminalObs).endings
+        assert [(ending.score, ending.length) for of_one in endings for ending in of_one] == [(1.0, 1)] * 4
         assert [(game.score, game.length) for game in inner.recent] == [(6.0, 1)] * 4
     files = sorted(tmp_path.glob("*.npz"))
     assert len(files) == 4

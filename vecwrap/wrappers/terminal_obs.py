@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections import deque
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
 
+from vecwrap.env.picture import tile
+from vecwrap.env.saving import write_whole
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, check_info_key
-from vecwrap.rows.batch import Batch, tree_map
-from vecwrap.rows.step_result import StepResult
+from vecwrap.errors import ArgumentError, PlanError, check_info_key
+from vecwrap.rows.batch import Batch, row, tree_map
+from vecwrap.rows.columns import ARRAY_SPACES
+from vecwrap.rows.saved import fitting, fitting_list, put
+from vecwrap.rows.step_result import BoolArray, StepResult
+
+
+class Ending(NamedTuple):
+    """How one episode ended.
+
+    Attributes:
+        observation: its last observation.
+        score: the sum of the environment's own rewards in it.
+        length: in agent steps.
+        terminated: whether it terminated.
+        truncated: whether it was truncated.
+        lost: whether it ended because its sub-environment was lost, so that the score is meaningless.
+    """
+
+    observation: Any
+    score: float
+    length: int
+    terminated: bool
+    truncated: bool
+    lost: bool
 
 
 class TerminalObs(VecEnvWrapper):
@@ -27,16 +57,21 @@ class TerminalObs(VecEnvWrapper):
     the one at this wrapper's place in the chain: outside a frame stack it is a stack, inside it is a frame. A row that
     rests in episodic mode reports its end once. Observations of Dict and Tuple spaces give dicts and tuples of arrays.
 
+    With ``record=k`` the last k endings of each sub-environment are also kept: see ``endings``, ``save_endings`` and
+    ``draw_endings``. Their scores are sums of the environment's own rewards, even if wrappers clip them; an episode
+    interrupted by a reset leaves no ending.
+
     At an episode's end:
-        The terminal observation is reported in ``infos``.
+        The terminal observation is reported in ``infos``, and kept if ``record`` is above 0.
 
     Args:
         env: what it wraps.
         key: the column's name; ``"terminal_observation"`` is Stable-Baselines3's.
+        record: how many endings of each sub-environment to keep.
 
     Raises:
         PlanError: a key that is empty, starts with an underscore (reserved for masks), has a meaning in Gymnasium, or
-            is used by an inner wrapper of this kind.
+            is used by an inner wrapper of this kind; a negative number of endings.
 
     Example:
         >>> import gymnasium
@@ -53,20 +88,125 @@ class TerminalObs(VecEnvWrapper):
         >>> env.close()
     """
 
-    def __init__(self, env: VecEnv, *, key: str = "terminal_obs") -> None:
+    not_hashed: ClassVar[frozenset[str]] = frozenset({"record"})
+
+    def __init__(self, env: VecEnv, *, key: str = "terminal_obs", record: int = 0) -> None:
         super().__init__(env)
         check_info_key("terminal_obs: key", key, "terminal_obs")
+        if record < 0:
+            raise PlanError(f"terminal_obs: record: expected 0 or more endings, got {record}")
         if any(isinstance(inner, TerminalObs) and inner.key == key for inner in env.chain):
             raise PlanError(
                 f'terminal_obs: key: an inner terminal_obs reports infos["{key}"] already; leave one out, or give this '
                 'one another name with key="..."'
             )
         self.key: str = key
+        self.record = record
+        self._scores = np.zeros(env.num_envs)
+        self._lengths = np.zeros(env.num_envs, dtype=np.int64)
+        self._endings: list[deque[Ending]] = [deque(maxlen=record) for _ in range(env.num_envs)]
+
+    @property
+    def endings(self) -> tuple[tuple[Ending, ...], ...]:
+        """The last endings of each sub-environment, oldest first; at most ``record`` of each."""
+        return tuple(map(tuple, self._endings))
+
+    def save_endings(self, path: str | os.PathLike[str]) -> None:
+        """Write the endings as an ``.npz`` file, which ``np.load`` reads without pickle.
+
+        For e endings, ordered by sub-environment, oldest first, it contains: ``env_ids`` (e,) int64, ``scores`` (e,)
+        float64, ``lengths`` (e,) int64, ``terminations``, ``truncations`` and ``lost`` (e,) bool, and ``observations``
+        (e, *shape), or for a Dict or Tuple space ``observations.<key>`` for each part.
+
+        Raises:
+            ArgumentError: observations that have no array form, such as text.
+            OSError: the file cannot be written; an existing file is left unchanged.
+        """
+        rows = [(env_id, ending) for env_id, kept in enumerate(self._endings) for ending in kept]
+        observations = [ending.observation for _, ending in rows]
+        arrays: dict[str, Any] = {
+            "env_ids": np.array([env_id for env_id, _ in rows], dtype=np.int64),
+            "scores": np.array([ending.score for _, ending in rows], dtype=np.float64),
+            "lengths": np.array([ending.length for _, ending in rows], dtype=np.int64),
+            "terminations": np.array([ending.terminated for _, ending in rows], dtype=np.bool_),
+            "truncations": np.array([ending.truncated for _, ending in rows], dtype=np.bool_),
+            "lost": np.array([ending.lost for _, ending in rows], dtype=np.bool_),
+            **_columns("observations", self.single_observation_space, observations),
+        }
+        write_whole(Path(path), lambda file: np.savez(file, **arrays))
+
+    def draw_endings(self, member: str | None = None) -> NDArray[np.uint8]:
+        """Draw the last observations of the endings as one image of tiles, by sub-environment, oldest first.
+
+        Args:
+            member: which member of a Dict is the image.
+
+        Returns:
+            (height, width, 3) uint8. For a stack of images, the newest is drawn; a stack of three, six, ... grey images
+            cannot be told from colour, and is drawn as colour.
+
+        Raises:
+            ArgumentError: no episode has ended yet, or the observations are not images.
+        """
+        observations = [ending.observation for kept in self._endings for ending in kept]
+        if not observations:
+            raise ArgumentError("terminal_obs: draw_endings: expected at least one ending, got none yet; step on")
+        space: Any = self.single_observation_space
+        if member is not None:
+            if not isinstance(space, spaces.Dict) or member not in space.spaces:
+                raise ArgumentError(
+                    f'terminal_obs: draw_endings: expected a member of a Dict, got "{member}" of {space}'
+                )
+            space, observations = space[member], [observation[member] for observation in observations]
+        if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) < 2:
+            raise ArgumentError(
+                f"terminal_obs: draw_endings: expected images, a Box of uint8, got {space}; say with "
+                "member= which member of a Dict is one"
+            )
+        return tile([_image(observation) for observation in observations])
 
     def on_step(self, step: StepResult) -> None:
         ended = step.ended
-        if ended.any():
-            step.add_info(self.key, _only(ended, step.terminal_observations), ended)
+        terminal = _only(ended, step.terminal_observations) if ended.any() else None
+        if terminal is not None:
+            step.add_info(self.key, terminal, ended)
+        if self.record:
+            self._note(step, ended, terminal)
+
+    def _note(self, step: StepResult, ended: BoolArray, terminal: Batch) -> None:
+        """Add up the running scores, and keep the endings."""
+        paid, _ = step.raw_of_step or (step.raw_rewards, step.raw_dones)
+        scores = self._scores[step.rows] + paid
+        lengths = self._lengths[step.rows] + step.acted
+        cut_off = step.cut_off
+        for i in np.flatnonzero(ended).tolist():
+            flags = bool(step.terminations[i]), bool(step.truncations[i]), bool(cut_off[i])
+            ending = Ending(row(terminal, i), float(scores[i]), int(lengths[i]), *flags)
+            self._endings[step.env_ids[i]].append(ending)
+        cleared = ended | step.first
+        self._scores[step.rows] = np.where(cleared, 0.0, scores)
+        self._lengths[step.rows] = np.where(cleared, 0, lengths)
+
+    def wrapper_state(self) -> dict[str, Any]:
+        """Return the scores and lengths of the running episodes, and the endings."""
+        return {
+            "scores": self._scores.copy(),
+            "lengths": self._lengths.copy(),
+            "endings": [[list(deepcopy(ending)) for ending in kept] for kept in self._endings],
+        }
+
+    def load_wrapper_state(self, state: dict[str, Any]) -> None:
+        """Take in what ``wrapper_state`` gave."""
+        put(self._scores, state["scores"], "scores")
+        put(self._lengths, state["lengths"], "lengths")
+        for kept, endings in zip(self._endings, state["endings"], strict=True):
+            kept.clear()
+            kept.extend(_ending(deepcopy(values)) for values in endings)
+
+
+def _ending(saved: list[Any]) -> Ending:
+    observation, *others = fitting_list(saved, len(Ending._fields), "an ending")
+    return Ending(observation, *map(fitting, others, (0.0, 0, False, False, False)))
 
 
 def _only(mask: np.ndarray[Any, Any], batch: Batch) -> Batch:
@@ -78,3 +218,47 @@ def _only(mask: np.ndarray[Any, Any], batch: Batch) -> Batch:
         return out
 
     return tree_map(choose, batch)
+
+
+def _image(observation: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The newest image of a stack, or the image itself, (height, width) or (height, width, channels)."""
+    while observation.ndim > 3:
+        observation = observation[-1]
+    if observation.ndim == 2 or observation.shape[2] in (1, 3):
+        return observation
+    height, width, channels = observation.shape
+    if 2 * channels <= min(height, width):  # the channels are the last axis
+        return observation[:, :, -_newest(channels) :]
+    stacked, height, width = observation.shape
+    if stacked <= min(height, width):  # images one after the other, or channels before the image
+        return np.moveaxis(observation[-_newest(stacked) :], 0, 2)
+    raise ArgumentError(
+        "terminal_obs: draw_endings: expected images, or stacks of them along a new axis or their channels, got "
+        f"observations of shape {observation.shape}"
+    )
+
+
+def _newest(channels: int) -> int:
+    """How many channels the newest image of a stack has: three if possible."""
+    return 1 if channels % 3 else 3
+
+
+def _columns(name: str, space: spaces.Space[Any], values: list[Batch]) -> dict[str, NDArray[Any]]:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        columns: dict[str, NDArray[Any]] = {}
+        for key, part in parts:
+            inner = _columns(f"{name}.{key}", part, [value[key] for value in values])
+            if twice := columns.keys() & inner.keys():
+                raise ArgumentError(
+                    f'terminal_obs: save_endings: two members of {space} are called "{twice.pop()}" in a file; rename '
+                    "one, or save the endings themselves"
+                )
+            columns.update(inner)
+        return columns
+    if not isinstance(space, ARRAY_SPACES):
+        raise ArgumentError(
+            f"terminal_obs: save_endings: {name}: expected observations that have an array form, got {space}; the "
+            "endings themselves hold them"
+        )
+    return {name: np.array(values, dtype=space.dtype).reshape(len(values), *(space.shape or ()))}
