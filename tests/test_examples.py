@@ -24,12 +24,7 @@ LONG = [*TRAINING, "selfplay.py"]
 def run(name, *arguments, cwd, typed=""):
     """Run an example as a script whose warnings are errors; give what it printed."""
     command = [sys.executable, "-W", "error", str(EXAMPLES / name), *map(str, arguments)]
-    environment = {
-        **os.environ,
-        "SDL_VIDEODRIVER": "dummy",  # or SDL complains that there is no screen
-        "OMP_NUM_THREADS": "1",  # small networks, and other tests run on the other cores
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    environment = {**os.environ, "SDL_VIDEODRIVER": "dummy"}  # or SDL complains that there is no screen
     result = subprocess.run(command, cwd=cwd, input=typed, capture_output=True, text=True, timeout=240, env=environment)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.strip()

@@ -26,7 +26,6 @@ from vecwrap.rows.compare import rows_of
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import Lockstep, assert_same, toy
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 NUM_ENVS = 3
 BACKENDS = (
     DummyBackend,

@@ -26,6 +26,11 @@ from vecwrap.testing import toy
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 
+@pytest.fixture(autouse=True)
+def default_workers():
+    """Fresh interpreters, as users have."""
+
+
 @given(st.integers(1, 200), st.integers(1, 50))
 def test_shares_differ_by_one_at_most(num_envs, workers):
     shares = share_out(num_envs, workers, None)

@@ -15,7 +15,6 @@ import vecwrap
 from vecwrap.errors import ArgumentError, CheckpointError
 from vecwrap.testing.pairs import Pairs
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 PLACES = ["infos", "member", "method"]
 

@@ -18,7 +18,6 @@ from vecwrap.cli import main
 from vecwrap.errors import ArgumentError, PlanError, SpecError, SubEnvError, is_installed
 
 BACKENDS = ["dummy", "shmem"]
-pytestmark = pytest.mark.usefixtures("quick_workers")
 
 
 class Now(gymnasium.Env):

@@ -33,7 +33,6 @@ from vecwrap.wrappers.time_aware import TimeAware
 from vecwrap.wrappers.video import Video
 
 gymnasium.register_envs(ale_py)
-pytestmark = pytest.mark.usefixtures("quick_workers")
 
 
 class Strict(Walk):

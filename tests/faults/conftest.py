@@ -13,6 +13,11 @@ def _fork_server_runs(fork_server):
     """Before a test notes what is open."""
 
 
+@pytest.fixture(autouse=True)
+def default_workers():
+    """Fresh interpreters, as users have."""
+
+
 @pytest.fixture
 def either_start(request):
     """Workers of ``subprocess`` come from the fork server, those of ``shmem`` are fresh interpreters, as users' are.

@@ -21,7 +21,6 @@ from vecwrap.rows.compare import assert_same
 from vecwrap.sources.parts import PartFactory
 from vecwrap.testing import Holdings, assert_nothing_left, toy
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = {
     "dummy": DummyBackend,
     "threads": partial(ThreadsBackend, workers=2),

@@ -17,7 +17,6 @@ from vecwrap.rows.compare import assert_same
 from vecwrap.rows.infos import row_of
 from vecwrap.sources.parts import PartFactory
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = {
     "dummy": DummyBackend,
     "threads": partial(ThreadsBackend, workers=2),

@@ -19,7 +19,6 @@ from vecwrap.testing.pairs import Pairs
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = {
     "dummy": DummyBackend,
     "shmem": partial(ShmemBackend, workers=2),
