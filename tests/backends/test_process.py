@@ -26,11 +26,6 @@ from vecwrap.testing import toy
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 
-@pytest.fixture(autouse=True)
-def default_workers():
-    """Fresh interpreters, as users have."""
-
-
 @given(st.integers(1, 200), st.integers(1, 50))
 def test_shares_differ_by_one_at_most(num_envs, workers):
     shares = share_out(num_envs, workers, None)
@@ -101,7 +96,7 @@ def test_a_worker_that_finds_no_descriptors_is_an_error_that_says_so_and_leaves_
         pytest.raises(BackendError, match="could not be started .*Too many"),
     ):
         patch.setattr(*place, exhausted)
-        SubprocessBackend([toy()] * 2, workers=2)
+        SubprocessBackend([toy()] * 2, workers=2, start_method="fresh")
     assert_nothing_left(before, before)
 
 

@@ -25,7 +25,7 @@ def either_start(request):
     How workers start and end is one piece of code under both backends, so each backend and each way to start meets
     every fault here, at half the price of all pairs.
     """
-    if "backend" in request.fixturenames and request.getfixturevalue("backend") is SubprocessBackend:
+    if "backend" in request.fixturenames and request.getfixturevalue("backend") in (SubprocessBackend, "subprocess"):
         request.getfixturevalue("quick_workers")
 
 
