@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import vecwrap
+from vecwrap.cli import main
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
@@ -50,15 +51,13 @@ def test_the_first_lines_of_a_script_say_what_it_shows():
 
 
 @pytest.mark.parametrize("mode", [[], ["--eval"]])
-def test_every_pipeline_file_is_without_mistakes_also_for_its_evaluation(mode):
+def test_every_pipeline_file_is_without_mistakes_also_for_its_evaluation(mode, capsys):
     pytest.importorskip("ale_py")
     there = importlib.util.find_spec("ray")
     files = {path.name: str(path) for path in sorted(EXAMPLES.glob("*.yaml")) if there or path.name != "ray.yaml"}
     game = files.pop("spread.yaml")  # whose env is an import path
     for checked in [["--no-imports", *files.values()]] + [[game]] * (importlib.util.find_spec("mpe2") is not None):
-        command = [sys.executable, "-m", "vecwrap", "check", "--strict", *checked, *mode]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=240)
-        assert result.returncode == 0, result.stdout + result.stderr
+        assert main(["check", "--strict", *checked, *mode]) == 0, capsys.readouterr()
 
 
 def test_pong_from_the_file(tmp_path):
