@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing
+import os
 import signal
 
 import pytest
@@ -16,9 +17,16 @@ from vecwrap.testing import toy
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Some tests start workers by the hundred; a fork server that has imported what workers need makes one in 20 ms, and has
-# no threads that a fork could lose.
-multiprocessing.set_forkserver_preload(["vecwrap.backends.workers.worker", "vecwrap.testing", "cv2", "ale_py"])
+# Networks here are small, and other tests run on the other cores: in scripts that train, threads would wait for each
+# other most of the time.
+for library in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(library, "1")
+
+# Tests start workers by the thousand; a fork server that has imported what workers need makes one in 20 ms, and has no
+# threads that a fork could lose. What the modules of tests import is needed, too: environments are defined in them.
+multiprocessing.set_forkserver_preload(
+    ["vecwrap.backends.workers.worker", "vecwrap.testing", "cv2", "ale_py", "pytest", "hypothesis", "psutil"]
+)
 
 # The suite tries the same examples each time, so that what it says of a change is about the change, and no clock judges
 # them. New ones are looked for in the long runs.
@@ -54,9 +62,17 @@ def fork_server():
 def quick_workers(fork_server, monkeypatch):
     """Workers come from the fork server where a test leaves ``start_method`` out.
 
-    A fresh interpreter, which is what users get, takes ten times as long: most of it is the import of NumPy and
-    Gymnasium. This is for tests of what workers do once they run; that they do it in a fresh interpreter as well is
-    what tests/test_start.py, the laws of tests/test_laws.py and all runs of the command line are for.
+    A fresh interpreter, which is what users get, takes twenty times as long: most of it is the import of NumPy,
+    Gymnasium and the module of the test.
     """
     check = options.check_start_method
     monkeypatch.setattr(process, "check_start_method", lambda method: check(method or "forkserver"))
+
+
+@pytest.fixture(autouse=True)
+def default_workers(quick_workers):
+    """Workers are quick, but where a folder or a module has a fixture of this name that makes none.
+
+    That workers do in a fresh interpreter what they do once they run is what tests/test_start.py, tests/faults, some
+    laws of tests/test_laws.py, the pages, the examples and all commands that run as processes are for.
+    """

@@ -269,7 +269,6 @@ class Returned(gymnasium.Env):
         return 3, 0.0, True, False, {}
 
 
-@pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize("backend", ["dummy", "subprocess"])
 def test_final_obs_of_a_discrete_space_and_what_an_environment_raises(backend):
     peer = SyncVectorEnv([Returned] * 2, autoreset_mode=AutoresetMode.SAME_STEP)

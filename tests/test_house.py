@@ -6,11 +6,21 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests import house
 
 ROOT = Path(__file__).resolve().parents[1]
-FOUND = house.files()
-GRAPH = house.modules_graph(FOUND)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return house.files()
+
+
+@pytest.fixture(scope="module")
+def graph(found):
+    return house.modules_graph(found)
 
 
 def floors_of_the_page():
@@ -33,26 +43,26 @@ def test_the_page_and_the_contract_show_the_same_floors():
     assert len(floors_of_the_page()) == 8
 
 
-def test_the_code_has_those_names_and_no_other():
+def test_the_code_has_those_names_and_no_other(graph):
     names = {name for floor in floors_of_the_page().values() for name in floor}
-    assert names == {house.top(name) for name in GRAPH}
+    assert names == {house.top(name) for name in graph}
     assert len(house.names_at_the_top()) == 15
 
 
-def test_every_import_goes_down_type_only_ones_too():
+def test_every_import_goes_down_type_only_ones_too(graph):
     floor = {name: number for number, names in floors_of_the_page().items() for name in names}
     up = [
         f"{module} imports {other}"
-        for module, others in GRAPH.items()
+        for module, others in graph.items()
         for other in others
         if house.top(other) != house.top(module) and floor[house.top(other)] >= floor[house.top(module)]
     ]
     assert not up
 
 
-def test_there_is_no_circle():
-    assert house.circles(house.tops_graph(GRAPH)) == []
-    assert house.circles(GRAPH) == []
+def test_there_is_no_circle(graph):
+    assert house.circles(house.tops_graph(graph)) == []
+    assert house.circles(graph) == []
 
 
 def test_circles_and_floors_of_a_small_graph():
@@ -69,8 +79,8 @@ def test_code_is_counted_without_comments_docstrings_and_blanks(tmp_path):
     assert (counted.lines, counted.code, counted.imports) == (12, 5, {"os"})
 
 
-def test_no_file_is_longer_than_a_head_holds():
-    assert [name for name, file in FOUND.items() if file.lines > house.LONGEST] == []
+def test_no_file_is_longer_than_a_head_holds(found):
+    assert [name for name, file in found.items() if file.lines > house.LONGEST] == []
 
 
 def depth(kind):
@@ -78,10 +88,10 @@ def depth(kind):
     return max((1 + depth(base) for base in kind.__bases__ if base.__module__.startswith("vecwrap.")), default=0)
 
 
-def test_no_class_is_more_than_two_of_ours_deep():
+def test_no_class_is_more_than_two_of_ours_deep(found):
     """A third one above would have to be looked for."""
     deep = set()
-    for module in FOUND:
+    for module in found:
         if module.split(".")[-1] != "__main__":
             kinds = [kind for kind in vars(importlib.import_module(module)).values() if inspect.isclass(kind)]
             deep |= {kind.__name__ for kind in kinds if kind.__module__ == module and depth(kind) > 2}

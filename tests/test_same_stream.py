@@ -21,7 +21,6 @@ from vecwrap.wrappers.framestack import FrameStack
 
 gymnasium.register_envs(ale_py)
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 OTHERS = [
     (SubprocessBackend, 1),
     (SubprocessBackend, 2),

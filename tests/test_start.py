@@ -60,6 +60,11 @@ def python(*arguments: str, stdin: str | None = None, cwd: Path | None = None) -
     return done.stdout
 
 
+@pytest.fixture(autouse=True)
+def default_workers():
+    """Fresh interpreters, as users have."""
+
+
 @pytest.mark.parametrize("backend", ["subprocess", "shmem"])
 def test_a_plain_script_needs_no_main_guard(tmp_path, backend):
     file = tmp_path / "script.py"

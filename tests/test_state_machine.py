@@ -27,7 +27,6 @@ from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import assert_same, toy
 from vecwrap.testing.drive import Lockstep
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 NUM_ENVS = 3
 BACKENDS = (
     DummyBackend,

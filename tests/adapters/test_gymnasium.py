@@ -19,7 +19,6 @@ from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize import Normalize
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 ID = "vecwrap-tests/Registered-v0"
 LINE = "CartPole-v1 backend=dummy seed=3 | time_limit:20 | framestack:2 | monitor"
 

@@ -10,8 +10,6 @@ from tests.agents import Party, Turns
 from vecwrap.env.row_protocol import Endings
 from vecwrap.rows.joined import join
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
-
 
 def test_ppo_trains_one_policy_for_all_agents_of_a_cooperative_game():
     venv = vecwrap.to_sb3(

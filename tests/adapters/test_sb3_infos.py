@@ -14,8 +14,6 @@ from tests.adapters.test_to_sb3 import BACKENDS, adapted, assert_same
 from tests.adapters.worlds import Mine, Named, short_cartpole
 from tests.pairs import Pairs
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
-
 ODD = [
     {"_success": False, "success": True},
     {"success": True, "_success": False, "d": {"_x": 1, "x": [np.float32(2)], 3: "three"}},

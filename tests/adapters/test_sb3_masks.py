@@ -16,7 +16,6 @@ sb3_contrib = pytest.importorskip("sb3_contrib")
 evaluation = pytest.importorskip("sb3_contrib.common.maskable.evaluation")
 utils = pytest.importorskip("sb3_contrib.common.maskable.utils")
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 PLACES = ["method", "infos", "member"]
 
 

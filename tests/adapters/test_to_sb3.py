@@ -20,7 +20,6 @@ from tests.adapters.worlds import DICT, Mine, Restarted, Talking, breaking, fact
 from tests.streams import Lives, ToyEnv
 from vecwrap.errors import ArgumentError, PlanError, RemoteTraceback, SubEnvError
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])
 
 

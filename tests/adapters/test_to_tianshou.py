@@ -17,7 +17,6 @@ data = pytest.importorskip("tianshou.data")
 ts_env = pytest.importorskip("tianshou.env")
 
 pytestmark = [
-    pytest.mark.usefixtures("quick_workers"),
     pytest.mark.filterwarnings("ignore:.*extra transitions"),
     pytest.mark.filterwarnings("ignore:.*not a multiple"),
 ]

@@ -8,14 +8,17 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import vecwrap
 
-torchrl_envs = pytest.importorskip("torchrl.envs")
-pytestmark = pytest.mark.usefixtures("quick_workers")
 N, STEPS = 3, 80
+
+
+def torchrl_envs():
+    """Imported when it is needed: that takes two seconds."""
+    return pytest.importorskip("torchrl.envs")
 
 
 def rollout(env):
     """The rollout of a random policy, with the same actions each time."""
-    wrapped = torchrl_envs.GymWrapper(env)
+    wrapped = torchrl_envs().GymWrapper(env)
     wrapped.set_seed(5)
     actions = iter(torch.randint(0, 2, (STEPS, N), generator=torch.Generator().manual_seed(1)))
 
@@ -49,10 +52,10 @@ def test_what_ends_an_episode_has_come_through_the_wrappers():
 
 def test_an_id_of_a_pipeline():
     vecwrap.register("vecwrap-tests/Torch-v0", "CartPole-v1 | framestack:2 | monitor")
-    env = torchrl_envs.GymEnv("vecwrap-tests/Torch-v0")
+    env = torchrl_envs().GymEnv("vecwrap-tests/Torch-v0")
     env.set_seed(5)
     rows = env.rollout(30, break_when_any_done=False)
-    plain = torchrl_envs.GymEnv("CartPole-v1")
+    plain = torchrl_envs().GymEnv("CartPole-v1")
     plain.set_seed(5)
     actions = iter(rows["action"])
     expected = plain.rollout(30, lambda td: td.set("action", next(actions)), break_when_any_done=False)

@@ -10,7 +10,6 @@ import pytest
 import vecwrap
 from vecwrap.testing import ToyEnv
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 HERE = ["dummy"]
 ELSEWHERE = ["subprocess", "shmem", {"name": "shmem", "workers": 1, "parent_share": True}]
 EVERY = pytest.mark.parametrize("backend", HERE + ELSEWHERE, ids=str)

@@ -20,7 +20,6 @@ from vecwrap.errors import ArgumentError, BackendError, PlanError, SubEnvError
 from vecwrap.rows.table import Slots
 from vecwrap.testing import assert_same, toy
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = {
     "dummy": DummyBackend,
     "subprocess": partial(SubprocessBackend, workers=2),

@@ -13,7 +13,6 @@ from vecwrap.errors import SubEnvError
 from vecwrap.rows.infos import row_of
 from vecwrap.rows.step_result import Autoreset
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = ["dummy", {"name": "subprocess", "workers": 2}, {"name": "shmem", "workers": 2, "parent_share": False}]
 
 

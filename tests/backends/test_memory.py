@@ -11,7 +11,6 @@ from vecwrap.backends.workers import shared
 from vecwrap.backends.workers.shared import SharedBlock
 from vecwrap.errors import BackendError
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 WAYS = ["memfd", "unlinked file"]
 
 

@@ -25,7 +25,6 @@ from vecwrap.sources.failure import make_failure
 from vecwrap.testing import assert_same
 
 pytestmark = [
-    pytest.mark.usefixtures("quick_workers"),
     pytest.mark.filterwarnings("ignore:Calling `close` while waiting:UserWarning"),
 ]
 READS_NOT = r"worker 0 \(pid \d+, sub-environments 0-1\) sent what cannot be read here"

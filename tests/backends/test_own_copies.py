@@ -10,7 +10,6 @@ import vecwrap
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from vecwrap.errors import ArgumentError, VecwrapError
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
 
 

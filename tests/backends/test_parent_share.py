@@ -23,7 +23,6 @@ from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
-    pytest.mark.usefixtures("quick_workers"),
 ]
 
 

@@ -96,7 +96,7 @@ def test_a_worker_that_finds_no_descriptors_is_an_error_that_says_so_and_leaves_
         pytest.raises(BackendError, match="could not be started .*Too many"),
     ):
         patch.setattr(*place, exhausted)
-        SubprocessBackend([toy()] * 2, workers=2)
+        SubprocessBackend([toy()] * 2, workers=2, start_method="fresh")
     assert_nothing_left(before, before)
 
 

@@ -19,7 +19,6 @@ from vecwrap.errors import ArgumentError, BackendError, SubEnvError, WaitTimeout
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import assert_same, toy
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = {
     "dummy": DummyBackend,
     "subprocess": partial(SubprocessBackend, workers=3),

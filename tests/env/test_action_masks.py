@@ -15,7 +15,6 @@ import vecwrap
 from tests.pairs import Pairs
 from vecwrap.errors import ArgumentError, CheckpointError
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 PLACES = ["infos", "member", "method"]
 

@@ -33,7 +33,6 @@ from vecwrap.wrappers.terminal_obs import TerminalObs
 from vecwrap.wrappers.time_aware import TimeAware
 
 gymnasium.register_envs(ale_py)
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BREAKOUT = gymnasium.spec("BreakoutNoFrameskip-v4")
 atari = SubEnvFactory(lambda: gymnasium.make(BREAKOUT, max_episode_steps=400), (Atari,))
 

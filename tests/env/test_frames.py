@@ -14,7 +14,6 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import RemoteTraceback
 from vecwrap.testing import ToyEnv
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 

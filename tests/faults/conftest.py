@@ -13,6 +13,11 @@ def _fork_server_runs(fork_server):
     """Before a test notes what is open."""
 
 
+@pytest.fixture(autouse=True)
+def default_workers():
+    """Fresh interpreters, as users have."""
+
+
 @pytest.fixture
 def either_start(request):
     """Workers of ``subprocess`` come from the fork server, those of ``shmem`` are fresh interpreters, as users' are.
@@ -20,7 +25,7 @@ def either_start(request):
     How workers start and end is one piece of code under both backends, so each backend and each way to start meets
     every fault here, at half the price of all pairs.
     """
-    if "backend" in request.fixturenames and request.getfixturevalue("backend") is SubprocessBackend:
+    if "backend" in request.fixturenames and request.getfixturevalue("backend") in (SubprocessBackend, "subprocess"):
         request.getfixturevalue("quick_workers")
 
 

@@ -15,7 +15,10 @@ from tests.faults.faulty import IN_STEP_OF_A_WORKER
 from tests.faults.trial import Trial
 
 NUM_ENVS = 4
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.usefixtures("either_start"),
+]
 INDEX = st.integers(0, NUM_ENVS - 1)
 MASK = st.lists(st.booleans(), min_size=NUM_ENVS, max_size=NUM_ENVS).map(np.array)
 SEEDS = st.lists(st.integers(0, 99), min_size=NUM_ENVS, max_size=NUM_ENVS)

@@ -35,7 +35,10 @@ BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend, ThreadsBackend]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 HANGS_ARE_SHORT = {"step_timeout": 3.0, "reset_timeout": 3.0}  # seconds, and each is waited for
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.usefixtures("either_start"),
+]
 
 
 def play_on(trial, steps):

@@ -13,8 +13,6 @@ from vecwrap.rows.columns import TextColumn, make_column
 from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.testing import assert_same
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
-
 
 class OwnBox(spaces.Box):
     """A Box by another name."""

@@ -22,7 +22,6 @@ from vecwrap.sources.parts import PartFactory
 from vecwrap.testing import toy
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = {
     "dummy": DummyBackend,
     "threads": partial(ThreadsBackend, workers=2),

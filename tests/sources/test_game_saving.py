@@ -10,7 +10,6 @@ from tests.agents import Party, Turns
 from vecwrap.errors import CheckpointError
 from vecwrap.rows.compare import assert_same, rows_of
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 
 

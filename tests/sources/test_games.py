@@ -17,7 +17,6 @@ from vecwrap.rows.compare import assert_same
 from vecwrap.rows.infos import row_of
 from vecwrap.sources.parts import PartFactory
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = {
     "dummy": DummyBackend,
     "threads": partial(ThreadsBackend, workers=2),
@@ -229,7 +228,7 @@ def held_to_the_loop(backend, name, mode, *, games=4, steps=None, partial_sends=
     rng = np.random.default_rng(5)
     with Look(backend(parts(make, k, games), autoreset=mode)) as env:
         env.reset(seed=30)
-        for _ in range(steps or STEPS.get(name, 150)):
+        for _ in range(steps or STEPS.get(name, 90)):
             going = np.ones(games, bool)
             if partial_sends:
                 going = rng.random(games) < 0.6

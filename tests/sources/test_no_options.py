@@ -8,8 +8,6 @@ import vecwrap
 from vecwrap.errors import SubEnvError
 from vecwrap.testing import assert_same
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
-
 
 class Seeded(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)

@@ -11,7 +11,6 @@ from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.sources.seats import padded_space
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 PAD = {"agents": {"pad": True}}
 
 

@@ -17,7 +17,6 @@ from vecwrap.errors import ArgumentError
 from vecwrap.tools.evaluate import Evaluation, evaluate
 from vecwrap.wrappers.normalize import Normalize
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 
 

@@ -11,7 +11,6 @@ from tests.agents import Loop, Party, Turns, choose
 from vecwrap.errors import PlanError
 from vecwrap.rows.compare import assert_same
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 
 

@@ -41,10 +41,14 @@ def played(wrappers, space, values, **options):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_scaled_observations(dtype):
     most = np.finfo(dtype).max
-    box, values = spaces.Box(-most, most, (1,), dtype), [np.array([value], dtype) for value in (-most, 0, most)]
-    assert np.ravel(played(["scale_obs"], box, values)).tolist() == [0, 0.5, 1]
-    to_the_bounds = [{"scale_obs": {"low": -float(most), "high": float(most)}}]
-    assert np.ravel(played(to_the_bounds, box, values)).tolist() == [-most, 0, most]
+    parts = np.array([-1, -0.5, 0, 0.5, 1], dtype)
+    box, values = spaces.Box(-most, most, (1,), dtype), [np.array([most * part], dtype) for part in parts]
+    seen = np.ravel(played(["scale_obs"], box, values))
+    np.testing.assert_allclose(seen, [0, 0.25, 0.5, 0.75, 1], rtol=np.finfo(dtype).eps)
+    assert seen[[0, -1]].tolist() == [0, 1]
+    seen = np.ravel(played([{"scale_obs": {"low": -float(most), "high": float(most)}}], box, values))
+    np.testing.assert_allclose(seen / most, parts, atol=np.finfo(dtype).eps)
+    assert seen[[0, -1]].tolist() == [-most, most]
 
 
 def test_members_of_a_dict_are_scaled_each_by_its_bounds():

@@ -214,7 +214,6 @@ def test_whose_reward_a_monitor_reports_when_a_wrapper_begins_the_next_game_with
         assert len(found) >= 6
 
 
-@pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", [DummyBackend, SubprocessBackend, ShmemBackend])
 def test_whose_reward_a_monitor_reports_when_a_wrapper_ends_games_in_the_reset_after_a_lost_life(

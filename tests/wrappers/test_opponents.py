@@ -20,7 +20,6 @@ from vecwrap.testing import Subject
 from vecwrap.testing import wrappers as kit
 from vecwrap.wrappers.opponents import Opponents
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 STREAM = 0x0110
 BACKENDS = {"dummy": {}, "threads": {"workers": 2}, "shmem": {"workers": 2}, "subprocess": {"workers": 3}}
 MODES = ["same_step", "next_step", "disabled", "episodic"]

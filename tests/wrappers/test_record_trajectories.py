@@ -26,7 +26,6 @@ from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 BOX = spaces.Box(0, 255, (2, 3), np.uint8)
 TREE = spaces.Dict({"image": BOX, "more": spaces.Tuple([spaces.Discrete(5), spaces.Dict({"x": BOX})])})

@@ -22,7 +22,6 @@ from vecwrap.testing.toys import BadManners
 from vecwrap.wrappers.episodic_life import EpisodicLife
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 NO_SEED = -1.0

@@ -372,7 +372,6 @@ def test_a_key_that_means_something_else_is_refused(key):
         TerminalObs(env, key=key)
 
 
-@pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", [DummyBackend, SubprocessBackend, ShmemBackend])
 def test_what_a_game_pays_that_ends_in_the_reset_after_a_life_is_not_the_lifes(backend, mode, tmp_path):

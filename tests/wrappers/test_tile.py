@@ -17,7 +17,6 @@ from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.tile import Tile
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 
 

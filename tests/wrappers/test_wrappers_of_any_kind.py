@@ -18,7 +18,6 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])
 STEPS, LIMIT = 25, 9
 

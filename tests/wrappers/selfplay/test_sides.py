@@ -16,7 +16,6 @@ from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.batch import leaves
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = [{"backend": "dummy"}, {"backend": "shmem", "workers": 2}]
 
 
