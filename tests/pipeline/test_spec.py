@@ -456,6 +456,10 @@ def test_what_is_no_yaml_is_told_with_what_to_do(text: str, line: int, remedy: s
         ("CartPole-v1 |", "wrappers[0]: nothing stands behind the bar; leave it out or name a wrapper."),
         ("CartPole-v1 | flatten || monitor",
          "wrappers[1]: nothing stands behind the bar; leave it out or name a wrapper."),
+        ("CartPole-v1 n=2 | filter_obs:[camera,joints]",
+         'wrappers[0]: a line holds no lists or mappings, got "[camera"; write a file, or quotes if it is text.'),
+        ("CartPole-v1 n=2 env_kwargs.x={a: 1}",
+         'pipeline: a line holds no lists or mappings, got "{a:"; write a file, or quotes if it is text.'),
         ("CartPole-v1 backend=shmem:2",
          'backend: expected the name of a backend, got "shmem:2". Options are written backend.workers=2 in a line, '
          "{name: shmem, workers: 2} in a file."),

@@ -31,7 +31,7 @@ _PYTHON_WORDS: dict[str, float | None] = {
     "nan": float("nan"),
 }
 # What needs no quotes in a spec string; and in YAML, which is stricter.
-_BARE = re.compile(r"[^\s\"'=,:|\x00-\x20\x7f-\xa0]+")
+_BARE = re.compile(r"(?![\[{])[^\s\"'=,:|\x00-\x20\x7f-\xa0]+")
 _BARE_YAML = re.compile(r"[A-Za-z_/][\w./+-]*(:[\w./+-]+)*", re.ASCII)
 _QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^']|'')*'(?!')""", re.DOTALL)
 

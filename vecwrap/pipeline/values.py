@@ -266,6 +266,8 @@ def split(text: str, separators: str, source: Source) -> list[str]:
 
 def scalar(text: str, source: Source) -> Any:
     """Read one scalar of a spec string."""
+    if text.lstrip()[:1] in ("[", "{"):
+        fail(source, f"a line holds no lists or mappings, got {shown(text)}; write a file, or quotes if it is text")
     try:
         return read_scalar(text)
     except ValueError as error:

@@ -55,8 +55,8 @@ class Monitor(VecEnvWrapper):
     ``info_keys``. Each row is written when its game ends, so a killed run loses at most the row being written.
 
     Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything;
-    an environment that was not closed continues there. A folder that cannot be written is an error at the first reset or load; a later write failure ends the recording
-    with a warning, never the training.
+    an environment that was not closed continues there. A folder that cannot be written is an error at the first reset
+    or load; a later write failure ends the recording with a warning, never the training.
 
     ``log`` says where games are logged (docs/logging.md). TensorBoard and W&B get curves over the agent steps of all
     sub-environments: ``episode/return``, ``episode/length``, and ``episode/KEY`` for numeric ``info_keys``. A point is
