@@ -217,7 +217,7 @@ def test_the_plan_says_so_and_the_resolved_pipeline_leaves_it_to_the_machine():
     planned = plan(PipelineSpec.parse("CartPole-v1 n=5 backend=shmem backend.parent_share=true backend.workers=1"))
     assert "1 worker, 3 sub-environments each" in str(planned)
     assert "and 2 in this process" in " ".join(str(planned).split())
-    assert planned.to_dict()["backend"]["sub_environments_of_parent"] == 2
+    assert planned.explanation.to_dict()["backend"]["sub_environments_of_parent"] == 2
     assert "parent_share" not in plan(PipelineSpec.parse("CartPole-v1 n=5")).pipeline.backend.options
 
 

@@ -91,6 +91,12 @@ def test_in_whatever_order_they_are_given_the_whole_comes_before_its_parts(chose
     assert PipelineSpec.from_dict(BASE).override(**overrides) == PipelineSpec.from_dict(data)
 
 
+@pytest.mark.parametrize("key", ["agents.pad", "eval.agents.pad"])
+def test_padding_is_set_by_its_key(key: str) -> None:
+    spec = PipelineSpec("CartPole-v1").override(**{key: True})
+    assert (spec.eval if key.startswith("eval") else spec.to_dict())["agents"] == {"pad": True}
+
+
 def test_an_argument_is_found_by_name_though_it_was_given_without() -> None:
     spec = PipelineSpec.parse("CartPole-v1 | time_limit:9 | framestack:4,padding=first | mujoco | clip_reward:-1")
     changed = spec.override(

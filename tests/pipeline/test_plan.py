@@ -568,7 +568,7 @@ def test_spaces_and_bytes_are_those_of_the_environment_that_is_built() -> None:
 
 def test_the_plan_as_data_is_plain_and_says_what_the_text_says() -> None:
     found = planned("PlanBlank-v0 n=2 seed=3 backend=dummy | scale:3 | halve:file=x.csv").with_spaces()
-    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    data = json.loads(json.dumps(found.explanation.to_dict(), allow_nan=False))
     assert (data["pipeline"], data["n"], data["seed"]) == (found.pipeline.hash, 2, 3)
     scale, halve = data["wrappers"]
     assert scale["arguments"] == {"factor": 3.0}
@@ -578,7 +578,7 @@ def test_the_plan_as_data_is_plain_and_says_what_the_text_says() -> None:
     assert halve["after"]["observations"]["shape"] == [2]
     assert halve["after"]["observations"]["high"] is None  # endless
     assert halve["words"] == ["only the first half is kept", "around 2 sub-environments"]
-    assert planned("PlanBlank-v0 n=2").to_dict()["environment"]["after"] is None  # nothing was made
+    assert planned("PlanBlank-v0 n=2").explanation.to_dict()["environment"]["after"] is None  # nothing was made
 
 
 @pytest.mark.parametrize("name", [name for name in wrappers.names() if name != "mujoco"])

@@ -218,7 +218,7 @@ def _for_evaluation(key: str, old: Any, written: Any, source: Source) -> Any:
     known = KEYS[key]
     is_value = not isinstance(written, Mapping) or key == "agents" or (key == "backend" and "name" in written)
     if is_value or known.change is None:
-        return known.read(written, source)
+        return known.read(merged(None, dict(written)) if isinstance(written, Mapping) else written, source)
     waits = old is None or isinstance(old, Mapping)
     return Settings(merged(old, dict(written))) if waits else known.change(old, written, source)
 
@@ -242,7 +242,7 @@ KEYS: dict[str, Key] = {
     "env_kwargs": Key(_read_env_kwargs, _change_env_kwargs, lambda value: plain(value, "env_kwargs")),
     "agents": Key(
         _read_agents,
-        lambda old, changes, source: _read_agents(changes, source),
+        lambda old, changes, source: _read_agents(merged(None, dict(changes)), source),
         lambda value: list(value) if isinstance(value, tuple) else plain(value, "agents"),
     ),
     "wrappers": Key(

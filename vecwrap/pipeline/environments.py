@@ -148,7 +148,7 @@ class Environment:
         if self.is_game or self.engine_rows is not None:
             return self._game(wrappers) if self.is_game else self._engines(wrappers, n)
         if self.parts:
-            return _of_parts(self.target, [part.with_wrappers(wrappers, n) for part in self.parts])
+            return _of_parts(self.target, [part.with_wrappers(wrappers, n) for part in self.parts], self.source)
         environment = self
         for wrapper in wrappers:
             (make,) = environment.factories
@@ -238,12 +238,19 @@ def find_environment(
             kwargs, kwargs_at = kwargs[i], kwargs_source.at(i)
         parts.append(_find_one(one, kwargs, render_mode, at, kwargs_at, engine_rows))
     resolved = tuple(part.target for part in parts) if isinstance(target, tuple) else parts[0].target
-    return dataclasses.replace(_of_parts(resolved, parts), source=source, engine_rows=engine_rows)
+    return _of_parts(resolved, parts, source)
 
 
-def _of_parts(target: Any, parts: Sequence[Environment]) -> Environment:
+def _of_parts(target: Any, parts: Sequence[Environment], source: Source) -> Environment:
     made = tuple(part.factories[0] for part in parts)
-    return Environment(target, made, parts=tuple(parts), is_game=any(part.is_game for part in parts))
+    return Environment(
+        target,
+        made,
+        parts=tuple(parts),
+        is_game=any(part.is_game for part in parts),
+        engine_rows=parts[0].engine_rows,
+        source=source,
+    )
 
 
 def _find_one(
