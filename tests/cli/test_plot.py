@@ -1,13 +1,11 @@
 """``vecwrap plot`` through its entry point."""
 
-import json
-
 import numpy as np
 import pytest
 
 from tests.tools.plot.files import random_rows, write_file
 from vecwrap.cli import main
-from vecwrap.tools.plot import curve, read_runs
+from vecwrap.tools.plot import read_runs
 
 pytest.importorskip("matplotlib")
 
@@ -40,12 +38,11 @@ def test_two_runs_are_drawn_and_counted(here, capsys):
 
 
 def test_the_table_has_seconds_where_no_run_took_two_minutes(here, capsys):
-    assert main(["plot", "runs/b", "--json"]) == 0
-    (run,) = json.loads(capsys.readouterr().out)
+    (run,) = read_runs(["runs/b"])
     assert main(["plot", "runs/b"]) == 0
     head, row, *_ = (line.split() for line in capsys.readouterr().out.splitlines())
     assert head[4] == "seconds"
-    assert row[4] == f"{60 * run['seeds'][0]['minutes'][-1]:.2f}"
+    assert row[4] == f"{60 * run.seeds[0].minutes[-1]:.2f}"
 
 
 def test_pictures_go_where_they_are_asked_for(here, capsys):
@@ -53,31 +50,6 @@ def test_pictures_go_where_they_are_asked_for(here, capsys):
     assert "Mine" in (here / "new" / "a.svg").read_text()
     assert (here / "a.png").exists()
     assert not (here / "curves.png").exists()
-
-
-def test_json_has_the_numbers_and_draws_only_what_is_asked_for(here, capsys):
-    assert main(["plot", "runs/a", "runs/b", "--json", "--smooth", "20,2", "--x", "steps,minutes"]) == 0
-    captured = capsys.readouterr()
-    first, second = json.loads(captured.out)
-    assert captured.err == ""
-    assert not (here / "curves.png").exists()
-    assert [(each["axis"], each["window"]) for each in first["curves"]] == [
-        ("steps", 20),
-        ("steps", 2),
-        ("minutes", 20),
-        ("minutes", 2),
-    ]
-    (run,) = read_runs(["runs/a"])
-    line = curve(run, "minutes", 20)
-    assert first["curves"][2]["x"] == line.x.tolist()
-    assert first["curves"][2]["mean"] == line.mean.tolist()
-    assert first["curves"][2]["spread"] == line.spread.tolist()
-    (seed,) = first["seeds"]
-    assert seed["step_unit"] == "agent steps of 4 frames"
-    assert seed["steps"] == run.seeds[0].steps.tolist()
-    assert [second["seeds"][0][key] for key in ("lost", "not_finite", "unreadable")] == [1, 0, 1]
-    assert main(["plot", "runs/a", "--json", "-o", "a.png"]) == 0
-    assert (here / "a.png").exists()
 
 
 def test_runs_of_one_name_are_one_curve(here, capsys):
@@ -106,11 +78,10 @@ def test_steps_that_are_not_the_same_are_told(here, capsys):
         ),
         (["runs/a", "--smooth", "0"], "at least 1 episode"),
         (["runs/a", "--x", "frames"], "expected axes of steps, episodes, minutes"),
-        (["runs/a", "--json", "--x", "stpes"], 'got "stpes". Did you mean "steps"?'),
-        (["runs/a", "--json", "--x", ""], "expected at least one axis"),
-        (["runs/a", "--json", "--smooth", "0"], "at least 1 episode, got 0"),
-        (["runs/a", "--json", "--smooth=-3"], "at least 1 episode, got -3"),
-        (["missing", "--json", "--x", "stpes"], "expected axes"),  # before anything is read
+        (["runs/a", "--x", "stpes"], 'got "stpes". Did you mean "steps"?'),
+        (["runs/a", "--x", ""], "expected at least one axis"),
+        (["runs/a", "--smooth=-3"], "at least 1 episode, got -3"),
+        (["missing", "--x", "stpes"], "expected axes"),  # before anything is read
         (["missing", "--smooth", "0"], "at least 1 episode"),
         (["runs/a", "-o", "a.gif"], "ends in .png or .svg"),
         (["empty"], "empty: expected at least one finished episode"),
@@ -134,9 +105,8 @@ def test_help_has_an_example(capsys):
 
 def test_a_run_of_ours_can_be_drawn_as_it_was_written(here, capsys):
     assert main(["run", "CartPole-v1 n=2 seed=1 backend=dummy", "--steps", "600", "--out", "mine"]) == 0
-    capsys.readouterr()
-    assert main(["plot", "mine", "--json"]) == 0
-    (run,) = json.loads(capsys.readouterr().out)
-    assert run["name"] == "mine"
-    assert run["seeds"][0]["env_id"] == "CartPole-v1"
-    assert sum(run["seeds"][0]["scores"]) == run["seeds"][0]["total_steps"]  # CartPole pays 1 a step
+    assert main(["plot", "mine"]) == 0
+    (run,) = read_runs(["mine"])
+    (seed,) = run.seeds
+    assert (run.name, seed.env_id) == ("mine", "CartPole-v1")
+    assert seed.scores.sum() == seed.total_steps  # CartPole pays 1 a step

@@ -16,7 +16,7 @@ from vecwrap.cli.command import Host, Json, Port, command, count_option, termina
 from vecwrap.cli.output import figures_table, print_json, say_where
 from vecwrap.errors import PlotError, cut, is_installed
 from vecwrap.tools.compare import Compared, Interval, compare, differences, draw_comparison
-from vecwrap.tools.plot import Curve, Run, Seed, check, check_suffix, curve, draw, read_runs, save, step_unit, time_unit
+from vecwrap.tools.plot import Run, check, check_suffix, draw, read_runs, save, step_unit, time_unit
 
 _SETTINGS, _VERSIONS = attrgetter("settings"), attrgetter("versions")
 RECENT = 100  # episodes whose mean score the table shows
@@ -44,24 +44,19 @@ def plot_runs(
         str, typer.Option(help="One panel each, comma-separated: steps, episodes, minutes.", metavar="AXES")
     ] = "steps,episodes,minutes",
     title: Annotated[str | None, typer.Option(help="Default: the environment's id.")] = None,
-    as_json: Json = False,
 ) -> None:
     """Draw learning curves from monitor files: each episode, smoothed, with a band of one standard deviation."""
     console = terminal()
     windows = [_window(text) for text in _parts(smooth)]
     names = _parts(x)
     check(names, windows)  # before a long file is read
-    pictures = out or ([] if as_json else [Path("curves.png")])
+    pictures = out or [Path("curves.png")]
     for path in pictures:
         check_suffix(path)
     found = read_runs(runs)
-    if pictures:
-        figure = draw(found, names, windows, title)
-        for path in pictures:
-            save(figure, path)
-    if as_json:
-        print_json([_curves_data(run, names, windows) for run in found], console)
-        return
+    figure = draw(found, names, windows, title)
+    for path in pictures:
+        save(figure, path)
     console.print(_curves_table(found))
     for note in _notes(found, windows):
         console.print(Text(note, style="yellow"))
@@ -79,23 +74,6 @@ def _window(text: str) -> int:
         return int(text)
     except ValueError:
         raise PlotError(f'--smooth: expected comma-separated episode counts, such as 10,100, got "{text}"') from None
-
-
-def _curves_data(run: Run, axes: Sequence[str], windows: Sequence[int]) -> dict[str, Any]:
-    """Each episode, and each curve at each of its points."""
-    curves = [
-        {"axis": axis, "window": window, **_plain(line)}
-        for axis in axes
-        for window in windows
-        if (line := curve(run, axis, window)) is not None
-    ]
-    seeds = [{**_plain(seed), "path": str(seed.path)} for seed in run.seeds]
-    return {"name": run.name, "seeds": seeds, "curves": curves}
-
-
-def _plain(record: Seed | Curve) -> dict[str, Any]:
-    fields = vars(record)
-    return {**fields, **{key: value.tolist() for key, value in fields.items() if isinstance(value, np.ndarray)}}
 
 
 def _curves_table(runs: Sequence[Run]) -> Table:
