@@ -46,22 +46,43 @@ class Declares:
 
     @classmethod
     def in_words(cls, *args: Any, **kwargs: Any) -> str:
-        """Say what it does with these arguments, as they were given and without defaults, for the plan."""
+        """Say what it does with these arguments, for the plan.
+
+        Args:
+            *args: those that were given without a name.
+            **kwargs: the others, without defaults.
+        """
         return ""
 
     @classmethod
     def filled_in(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Of all arguments, by name, return null ones whose defaults depend on others, for the resolved pipeline."""
+        """Return null arguments whose defaults depend on other arguments; these appear in the resolved pipeline.
+
+        Args:
+            *args: none.
+            **kwargs: all arguments, by name.
+        """
         return {}
 
     @classmethod
     def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return keyword arguments that the id must be made with; PlanError if that is impossible."""
+        """Return keyword arguments that the id must be made with; PlanError if that is impossible.
+
+        Args:
+            env_spec: of the id, as registered.
+            *args: of the wrapper, those that were given without a name.
+            **kwargs: the others.
+        """
         return {}
 
     @classmethod
     def in_evaluation(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Of all arguments, by name, return those that differ in an evaluation, unless the section ``eval`` does."""
+        """Return the arguments that differ in an evaluation, unless the section ``eval`` sets them.
+
+        Args:
+            *args: none.
+            **kwargs: all arguments, by name.
+        """
         return {}
 
     def describe(self) -> str:
@@ -69,7 +90,11 @@ class Declares:
         return ""
 
     def on_pipeline(self, pipeline: Any) -> None:
-        """Take note of the resolved ``PipelineSpec`` it was built from, once, before the first reset; of a vector."""
+        """Take note of the pipeline that it was built from, once, before the first reset; around the vector only.
+
+        Args:
+            pipeline: the resolved ``PipelineSpec``.
+        """
 
 
 def declared_by(wrapper: Any) -> type[Declares]:
