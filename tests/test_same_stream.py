@@ -68,7 +68,7 @@ def test_cartpole_is_the_same_on_every_backend_with_any_number_of_workers(mode):
 @pytest.mark.parametrize("mode", Autoreset)
 def test_toys_with_nested_spaces_are_the_same_with_a_stack_around(mode):
     others = [(SubprocessBackend, 2), (ShmemBackend, 1), (ShmemBackend, 3)]  # CartPole meets all of them
-    met = run(toy(observations="box_uint8", actions="nested", end=0.08), 5, 260, mode, others, stack=3)
+    met = run(toy(observations="box_uint8", actions="nested", end=0.16), 5, 140, mode, others, stack=3)
     assert min(met.values()) >= ENOUGH, met
 
 

@@ -31,7 +31,7 @@ pytestmark = [
     [*(("nested", mode) for mode in Autoreset), ("box_uint8", Autoreset.SAME_STEP)],
 )
 def test_its_stream_is_dummys_in_every_mode(mode, observations):
-    factory = toy(observations=observations, actions="nested", end=0.1)
+    factory = toy(observations=observations, actions="nested", end=0.2)
     before = Holdings.now()
     with (
         DummyBackend([factory] * 5, autoreset=mode) as dummy,
@@ -40,7 +40,7 @@ def test_its_stream_is_dummys_in_every_mode(mode, observations):
         SubprocessBackend([factory] * 5, autoreset=mode, parent_share=True, workers=1) as piped,
     ):
         assert (three.num_workers, piped.num_workers) == (2, 1)
-        met = drive(Lockstep(dummy, two, three, piped), 200, 3, unrest=0.3)
+        met = drive(Lockstep(dummy, two, three, piped), 110, 3, unrest=0.3)
         assert min(met.values()) >= 20, met
     assert_nothing_left(before, before)
 

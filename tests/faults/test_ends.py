@@ -242,7 +242,7 @@ def test_what_an_environment_started_ends_with_its_worker(backend):
 @pytest.mark.parametrize("how", ["close", "delete", "terminate", "while out"])
 def test_nothing_is_left_behind(backend, how):
     me = psutil.Process()
-    warm = backend([Faulty] * 2)  # whatever a first use opens for good is open now
+    warm = backend([Faulty] * 2, workers=1)  # whatever a first use opens for good is open now
     warm.close()
 
     def held():
