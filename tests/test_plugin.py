@@ -69,18 +69,15 @@ def installed(tmp_path_factory):
 def test_its_name_shows_up(installed):
     listed, schema, checked, explained = commands(
         [installed],
-        ["list", "delay_reward", "--json"],
+        ["list", "delay_reward"],
         ["schema"],
         ["check", LINE, "--json"],
         ["explain", LINE],
     )
-    (wrapper,) = json.loads(listed[1])["wrappers"]
-    assert (wrapper["owner"], wrapper["runs_in"], wrapper["parameters"][0]["name"]) == (
-        "vecwrap-delay",
-        "parent",
-        "interest",
-    )
-    assert wrapper["at_an_episodes_end"] == "The sum of its rewards is paid."
+    said = " ".join(listed[1].split())
+    assert "delay_reward parent " in said
+    assert "interest: float" in said
+    assert "At an episode's end: the sum of its rewards is paid." in said
     assert "how much of what is owed is added to it at each step." in schema[1]
     assert json.loads(checked[1]) == []
     assert [status for status, _ in (listed, schema, checked, explained)] == [0, 0, 0, 0]

@@ -45,6 +45,7 @@ class VecwrapError(Exception):
     """
 
     mistakes: tuple[VecwrapError, ...] = ()  # of a pipeline, one error each, if several were found
+    wrappers: tuple[Any, ...] = ()  # of a pipeline that cannot be read, those that could be; ``check`` looks at them
 
     def __str__(self) -> str:
         return printable_lines(cut(super().__str__()))
@@ -384,13 +385,14 @@ class Mistakes:
             self.raise_all()
         return True
 
-    def raise_all(self) -> None:
+    def raise_all(self, wrappers: Iterable[Any] = ()) -> None:
         """Raise what was caught: the only one, or one with a line for each."""
         if self.found:
             error = self.found[0]
             if len(self.found) > 1:
                 error = type(error)("\n".join(map(str, self.found)))
                 error.mistakes = tuple(self.found)
+            error.wrappers = tuple(wrappers)
             raise error from error.__cause__
 
 
@@ -408,7 +410,7 @@ def with_words(error: VecwrapError, words: str) -> VecwrapError:
     """Return an error, and each of the mistakes that it lists, with words at its end."""
     mistakes = tuple(with_words(each, words) for each in error.mistakes)
     made = type(error)("\n".join(map(str, mistakes)) or f"{error} {words}")
-    made.mistakes = mistakes
+    made.mistakes, made.wrappers = mistakes, error.wrappers
     return made
 
 

@@ -415,8 +415,8 @@ def test_infos_attributes_and_waits_are_those_of_other_backends(ray, tmp_path):
     with env:
         infos = env.reset(seed=1)[1]
         assert infos["_success_"].tolist() == [100, 0]
-        with pytest.warns(UserWarning, match='Did you mean "taken"'):
-            env.set_attr("takenn", 1)
+        env.set_attr("bonus", [1, 2])
+        assert env.get_attr("bonus") == (1, 2)
         with pytest.raises(AttributeError, match="get_attr"):
             _ = env.envs
         env.send([0, 1])

@@ -50,7 +50,7 @@ def test_json_holds_every_sample_and_nothing_else_is_printed(capsys):
     data = json.loads(captured.out)
     assert (data["rounds"], data["seconds"], captured.err) == (2, 0.002, "")
     assert "n=3" in data["results"][0]["title"]
-    assert "framestack:5" in data["results"][0]["title"]
+    assert "framestack:k=5" in data["results"][0]["title"]
     by_name = {each["name"]: each for each in data["results"][0]["contenders"]}
     assert all(len(by_name[name]["rounds"]) == 2 for name in ("vecwrap dummy", "Gymnasium Sync"))
     assert {"cpu", "usable_cores", "python", "packages", "date", "load"} <= data["machine"].keys()

@@ -56,7 +56,7 @@ def test_equals_clipaction_of_gymnasium_under_vecnormalize_of_sb3():
 def test_is_clip_action_and_normalize_in_name_and_stream():
     with built("mujoco") as preset, built("clip_action", "normalize") as parts:
         assert preset.pipeline.hash == parts.pipeline.hash
-        assert preset.pipeline.wrapper_names == ("mujoco",)
+        assert preset.pipeline.wrapper_names == parts.pipeline.wrapper_names == ("clip_action", "normalize")
         preset.reset(seed=1)
         parts.reset(seed=1)
         for actions in some_actions(LIMIT + 5):

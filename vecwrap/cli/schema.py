@@ -261,7 +261,7 @@ def json_type(annotation: Any) -> dict[str, Any]:
         schema = msgspec.json.schema(annotation, schema_hook=_json_type_of_class)
     except TypeError:
         return {}
-    return {} if "$ref" in repr(schema) else schema  # of a class with fields: anything
+    return _without_references(schema)
 
 
 _NOTHING: dict[str, Any] = {"not": {}}  # matches nothing in a file
@@ -283,3 +283,20 @@ def _json_type_of_class(wanted: Any) -> dict[str, Any]:
     if issubclass(wanted, np.number):
         return {"type": "integer" if issubclass(wanted, np.integer) else "number"}
     return dict(_NOTHING)
+
+
+def _without_references(schema: dict[str, Any]) -> dict[str, Any]:
+    """Replace references by what they refer to, or by ``{}`` if that contains references itself."""
+    definitions = schema.pop("$defs", {})
+
+    def resolved(part: Any) -> Any:
+        if isinstance(part, list):
+            return [resolved(inner) for inner in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" not in part:
+            return {key: resolved(inner) for key, inner in part.items()}
+        found = definitions[part["$ref"].rpartition("/")[2]]
+        return {} if "$ref" in repr(found) else {key: inner for key, inner in found.items() if key != "title"}
+
+    return dict(resolved(schema))

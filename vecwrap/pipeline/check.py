@@ -19,13 +19,14 @@ from vecwrap.pipeline.plan import Plan, plan, plan_around
 from vecwrap.pipeline.rules import RULES, Fault, Severity
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.words import WrapperSpec
-from vecwrap.pipeline.wrappers import PlannedWrapper
+from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
 
 # What ``build`` refuses, by the stage at which it does, each with its section of docs/checks.md.
 REFUSALS = {
     "unreadable": """A pipeline that cannot be read: invalid YAML, an unknown key, a value of the wrong kind.
 
-    All such mistakes are reported; the rest is not checked, because there is no pipeline yet.
+    All such mistakes are reported, and what is wrong with single wrappers; the rest is not checked, because there is no
+    pipeline yet.
     """,
     "refused": """An unknown name, an argument that does not fit, a wrapper that refuses what it wraps, a wrong order.
 
@@ -157,10 +158,15 @@ def refuse_unknown(ignore: Collection[str], ids: Collection[str]) -> None:
 def not_read(error: VecwrapError, pipeline: str) -> tuple[Finding, ...]:
     """Report an error raised before there was a pipeline; a PlanError is about a wrapper of the evaluation."""
     kind = "refused" if isinstance(error, PlanError) else "unreadable"
-    return tuple(
+    found = [
         _refusal(kind, each, pipeline if str(each).startswith(f"{pipeline}:") else "")
         for each in error.mistakes or (error,)
-    )
+    ]
+    try:
+        plan_wrappers(error.wrappers)
+    except (SpecError, PlanError) as refused:
+        found += [_refusal("refused", each, "", error.wrappers) for each in refused.mistakes or (refused,)]
+    return tuple(found)
 
 
 def _findings(spec: PipelineSpec, engine: Any, strict: bool) -> Sequence[Finding]:

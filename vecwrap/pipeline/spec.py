@@ -274,7 +274,7 @@ def _read(data: Any, source: Source, look: Callable[[Draft], None] = lambda draf
     with mistakes:
         if not any("env" in said for said, _ in files):
             fail(source, "the key env is missing: which environment?")
-    mistakes.raise_all()
+    mistakes.raise_all(draft.settings.get("wrappers") or ())
     return from_draft(draft)
 
 
