@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -209,8 +210,9 @@ def measure_rounds(
 ) -> list[Measurement]:
     """Measure contenders that are all open at once, in turn, so that disturbances affect all of them alike.
 
-    The order rotates by one each round. A peer that cannot be opened, or fails later, becomes a measurement without
-    figures that says why; a failure of ours is raised. ``say`` receives messages for a progress line.
+    Each round has a random order, so that none always follows the same one, whose processes are still going to sleep. A
+    peer that cannot be opened, or fails later, becomes a measurement without figures that says why; a failure of ours
+    is raised. ``say`` receives messages for a progress line.
     """
     found = {each.name: Measurement(each.name, each.side, each.note) for each in contenders}
     running: dict[str, Sampler] = {}
@@ -237,9 +239,9 @@ def measure_rounds(
         for contender in contenders:
             say(f"{contender.name}: starting")
             attempt(start, contender)
+        orders = random.Random(SEED)
         for number in range(rounds):
-            turn = number % len(contenders)
-            for contender in [*contenders[turn:], *contenders[:turn]]:
+            for contender in orders.sample(contenders, len(contenders)):
                 if contender.name in running:
                     say(f"round {number + 1} of {rounds}: {contender.name}")
                     attempt(sample, contender)
