@@ -221,3 +221,29 @@ def test_an_engine_goes_on_too():
         things = env.get_attr("thing")
         for infos in (env.reset(seed=1)[1], env.step([0, 0])[4]):
             assert row_of(infos, 1)["inner"]["thing"] is things[1]
+
+
+class RaisesAfterItsInfo(gymnasium.Env):
+    """Its first step has an info, and an observation that does not fit."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(3 if self.steps == 1 else 2, np.float32), 0.0, False, False, {"steps": self.steps}
+
+
+@pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem", "threads"])
+def test_infos_of_a_kind_that_came_first_in_a_step_that_failed_are_seen_later(backend):
+    with vecwrap.build(RaisesAfterItsInfo, n=1, backend=backend) as env:
+        env.reset(seed=1)
+        with pytest.raises(vecwrap.SubEnvError):
+            env.step([0])
+        env.reset(options={"reset_mask": np.array([True])})
+        assert [env.step([0])[4]["steps"].tolist() for _ in range(3)] == [[2], [3], [4]]

@@ -322,8 +322,8 @@ class Workers(ABC, Generic[_Worker]):
             raise ValueError(f"expected rows of {sorted(awaited)}, got {named}")
         if any(offset + row not in failed for row in stepped):
             raise ValueError(f"expected steps of {failed} before their failures, got {stepped}")
-        if rows or stepped:
-            books.slots.load(rows + stepped, payload, offset, worker.env_ids)
+        # Even of no rows: a step that failed may have had the first info of its kind, and kinds are told once.
+        books.slots.load(rows + stepped, payload, offset, worker.env_ids)
 
     def _refuse_others(self, worker: _Worker, values: dict[int, Any], failures: list[Failure]) -> None:
         asked = self._asked_of.intersection(worker.env_ids)
