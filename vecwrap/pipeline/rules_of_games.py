@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from gymnasium import spaces
 
+from vecwrap.errors import VecwrapError
 from vecwrap.pipeline.plan import Plan
 from vecwrap.pipeline.spots import (
     CLIPS,
@@ -20,7 +20,7 @@ from vecwrap.pipeline.spots import (
 )
 from vecwrap.pipeline.values import shown
 from vecwrap.sources.masks import MEMBER
-from vecwrap.wrappers.selfplay.pool import OpponentPool
+from vecwrap.wrappers.opponents import opened
 from vecwrap.wrappers.selfplay.scripted import RANDOM
 
 # The arguments that are the bounds of a clip, lower first.
@@ -63,14 +63,13 @@ def empty_pool(plan: Plan) -> Iterator[Fault]:
     """
     for spot in spots(plan, "opponents"):
         pool = spot.argument("pool", (RANDOM,))
-        if spot.argument("current", 0.0) < 1 and not _members_of(pool):
+        try:
+            members = opened(pool).members
+        except VecwrapError as error:  # a folder that cannot be read
+            yield Fault(spot.wrapper, f"{str(error).removesuffix('.')}.", "Mend the folder, or give another.")
+            continue
+        if not members and spot.argument("current", 0.0) < 1:
             yield Fault(spot.wrapper, f"the pool {shown(pool)} has no members.", "Add some, or leave pool out.")
-
-
-def _members_of(pool: Any) -> Sequence[str]:
-    if isinstance(pool, str):
-        pool = OpponentPool(pool, imports=False)
-    return pool.members if isinstance(pool, OpponentPool) else tuple(pool)
 
 
 @rule("warning")

@@ -121,7 +121,7 @@ class Opponents(VecEnvWrapper):
         result: Callable[..., float] | None = None,
         deterministic: bool = False,
     ) -> None:
-        self.pool = _opened(pool)
+        self.pool = opened(pool)
         super().__init__(env)
         if not env.possible_agents or env.core.books.agents != len(env.possible_agents):
             raise PlanError(f"expected games of several agents with all of their rows, got {env!r}")
@@ -187,7 +187,8 @@ class Opponents(VecEnvWrapper):
                 )
 
 
-def _opened(pool: OpponentPool | str | Sequence[str]) -> OpponentPool:
+def opened(pool: OpponentPool | str | Sequence[str]) -> OpponentPool:
+    """Return the pool that an argument stands for; nothing is imported for it yet."""
     if isinstance(pool, OpponentPool):
         return pool
     return OpponentPool(pool) if isinstance(pool, (str, os.PathLike)) else OpponentPool(None, scripted=pool)

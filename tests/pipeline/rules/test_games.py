@@ -66,11 +66,17 @@ def test_pools_without_members(tmp_path, monkeypatch):
     def found(**arguments):
         return "empty_pool" in ids(GAME, {"opponents": arguments})
 
+    vecwrap.OpponentPool("own", make="no_such_module:make", scripted=["no_such_module:player"]).add({"w": np.zeros(2)})
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "pool.json").write_text("{")
+
     assert found(pool="nobody")
+    assert found(pool="torn")
     assert found(pool="bare")
     assert found(pool=[])
     assert found(pool=vecwrap.OpponentPool(None))
     assert not found(pool="full")
+    assert not found(pool="own")  # whose policies are imported when they play
     assert not found(pool=["random"])
     assert not found(pool=vecwrap.OpponentPool("full"))
     assert not found(pool="nobody", current=1.0)

@@ -23,7 +23,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import VecwrapError, cut, printable, printable_lines, text_of
 from vecwrap.pipeline.run_folder import VIDEOS
 from vecwrap.rows.batch import Batch, copy, row
-from vecwrap.rows.step_result import FloatArray, IntArray, StepResult
+from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.tools.plot import Run, Seed, read_runs
 from vecwrap.tools.watch.recording import Recording
 from vecwrap.tools.watch.server import LOOPBACK, Page, serve
@@ -77,7 +77,7 @@ class Live:
         self._began = time.perf_counter()
         in_memory = monitor is not None and self._file is None
         self._games = monitor.keep_games(MOST_GAMES) if monitor is not None and in_memory else deque()
-        self._onlooker = _Onlooker(env)
+        self._onlooker = _Onlooker(env, has_monitor=monitor is not None)
         self._videos = (Path() if self.folder is None else self.folder).absolute() / VIDEOS
         self._fps = float(env.metadata.get("render_fps") or 30)
         self._counts: deque[tuple[float, int]] = deque()
@@ -315,8 +315,9 @@ class Live:
 class _Onlooker:
     """What the stepping thread calls while somebody looks; the server's thread reads what it keeps."""
 
-    def __init__(self, env: VecEnv) -> None:
+    def __init__(self, env: VecEnv, *, has_monitor: bool) -> None:
         self.viewers = 0
+        self._has_monitor = has_monitor  # which counts scores and lengths
         backend = env.unwrapped
         n = backend.num_envs
         self._books = env.core.books
@@ -337,7 +338,8 @@ class _Onlooker:
         self.scores: FloatArray = np.full(n, np.nan)  # unknown until a game begins
         self.lengths: FloatArray = np.full(n, np.nan)
         self.lives: FloatArray = np.full(n, np.nan)
-        self._steps: deque[tuple[IntArray, Batch, FloatArray, list[str]]] = deque(maxlen=200)
+        # Rows, actions, rewards; whether each acted, was lost, terminated, truncated. Words are made when asked for.
+        self._steps: deque[tuple[IntArray, Batch, FloatArray, BoolArray]] = deque(maxlen=200)
         self._sent: tuple[IntArray, Batch] | None = None  # the latest actions, and whose they are
         self._missing: set[int] = set()  # whose frames have been asked for
         self._asked: tuple[set[int], set[int]] = set(), set()
@@ -385,27 +387,29 @@ class _Onlooker:
     def last(self, i: int) -> list[list[str]]:
         """The last steps of a row, the newest first: action, reward, and how the episode ended."""
         found: list[list[str]] = []
-        for ids, actions, rewards, endings in reversed(list(self._steps)):
-            at = np.flatnonzero(ids == i)
+        for ids, actions, rewards, (acted, lost, over, late) in reversed(list(self._steps)):
+            at = np.flatnonzero((ids == i) & (acted | lost | over | late))
             if len(at) and len(found) < MOST_STEPS:
                 k = int(at[0])
-                found.append([cut(printable(str(row(actions, k))), 60), f"{rewards[k]:g}", endings[k]])
+                ending = "lost" if lost[k] else "terminated" if over[k] else "truncated" * bool(late[k])
+                found.append([cut(printable(str(row(actions, k))), 60), f"{rewards[k]:g}", ending])
         return found
 
     def _keep(self, step: StepResult) -> None:
         ids = step.env_ids
         self.steps += int(np.count_nonzero(step.acted))
-        self.scores[ids] = np.where(step.raw_first, 0.0, self.scores[ids] + step.raw_rewards)
-        self.lengths[ids] = np.where(step.raw_first, 0, self.lengths[ids] + step.acted)
+        if not self._has_monitor:
+            self.scores[ids] = np.where(step.raw_first, 0.0, self.scores[ids] + step.raw_rewards)
+            self.lengths[ids] = np.where(step.raw_first, 0, self.lengths[ids] + step.acted)
         lives = step.infos.get("lives")
         if isinstance(lives, np.ndarray) and lives.dtype.kind in "iuf" and lives.shape == ids.shape:
             told = step.infos.get("_lives", np.ones(len(ids), dtype=np.bool_))
             self.lives[ids[told]] = lives[told]
-        if self._sent is not None and np.array_equal(ids, self._sent[0]):  # so that the actions are theirs
-            ends = zip(step.lost.tolist(), step.terminations.tolist(), step.truncations.tolist(), strict=True)
-            endings = ["lost" if lost else "terminated" if over else "truncated" * late for lost, over, late in ends]
-            told = step.acted | (np.array(endings) != "")
-            self._steps.append((np.where(told, ids, -1), self._sent[1], step.raw_rewards.copy(), endings))
+        if self._sent is not None and (
+            ids is self._sent[0] or np.array_equal(ids, self._sent[0])
+        ):  # the actions are theirs
+            flags = np.array((step.acted, step.lost, step.terminations, step.truncations))
+            self._steps.append((ids, self._sent[1], step.raw_rewards.copy(), flags))
         if step.frames is None or not self._missing:
             return
         for k, i in enumerate(ids.tolist()):

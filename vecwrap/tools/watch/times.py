@@ -1,4 +1,4 @@
-"""Where the time of a step goes, and which rows are slow, measured in a tenth of the steps while somebody looks.
+"""Where the time of a step goes, and which rows are slow, measured in a thirtieth of the time while somebody looks.
 
 A stopwatch is put on by the stepping thread for a few steps and taken off again, so the rest run as ever. Only objects
 of vecwrap's own are touched: what belongs to the user may be saved, or compared, at any time.
@@ -23,7 +23,7 @@ from vecwrap.sources.parts import Part as RowOfSeveral
 from vecwrap.tools.timing import Part, Stopwatch
 
 STEPS, NANOSECONDS = 16, 200_000_000  # of a block, which ends with the first of the two
-SHARE = 10  # a tenth of the time
+SHARE = 30  # a thirtieth of the time
 LEAST_PAUSE = 200_000_000
 BLOCKS = 20  # the last ones count
 MOST_PARTS, MOST_SLOW = 12, 8
