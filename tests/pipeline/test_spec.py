@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.files import read_json, read_yaml, write_yaml
-from vecwrap.pipeline.scalars import read_scalar, read_yaml_scalar, write_scalar, write_yaml_scalar
 from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.values import read_scalar, read_yaml_scalar, write_scalar, write_yaml_scalar
 from vecwrap.pipeline.words import BackendSpec, WrapperSpec
 
 EXAMPLE = """\

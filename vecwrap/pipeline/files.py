@@ -17,8 +17,7 @@ from typing import Any, Literal, NamedTuple
 from vecwrap.env.saving import open_regular
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.places import MAX_DEPTH, Place, Source, Steps, fail
-from vecwrap.pipeline.scalars import read_integer, read_yaml_scalar, write_yaml_scalar
-from vecwrap.pipeline.values import shown
+from vecwrap.pipeline.values import read_integer, read_yaml_scalar, shown, write_yaml_scalar
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_BYTES = 1_000_000

@@ -21,8 +21,18 @@ from vecwrap.errors import Mistakes, SpecError, brief
 from vecwrap.pipeline.changes import KEYS, Draft, EnvTarget, refuse_unknown
 from vecwrap.pipeline.files import lineage, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.places import Place, Source, fail
-from vecwrap.pipeline.scalars import quoted
-from vecwrap.pipeline.values import Settings, canonical, identity, is_mapping, is_scalar, names_of, scalar, shown, split
+from vecwrap.pipeline.values import (
+    Settings,
+    canonical,
+    identity,
+    is_mapping,
+    is_scalar,
+    names_of,
+    quoted,
+    scalar,
+    shown,
+    split,
+)
 from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, WrapperSpec, in_a_line
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.import_paths import is_import_path

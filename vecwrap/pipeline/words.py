@@ -12,7 +12,6 @@ from vecwrap.backends.workers.options import ProcessOptions
 from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.errors import SpecError, for_each
 from vecwrap.pipeline.places import Source, fail
-from vecwrap.pipeline.scalars import write_scalar
 from vecwrap.pipeline.values import (
     MAX_PARTS,
     Settings,
@@ -25,6 +24,7 @@ from vecwrap.pipeline.values import (
     scalar,
     shown,
     split,
+    write_scalar,
 )
 from vecwrap.sources.import_paths import import_path
 
