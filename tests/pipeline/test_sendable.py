@@ -8,7 +8,8 @@ import gymnasium
 import pytest
 
 from vecwrap.errors import PlanError
-from vecwrap.pipeline.environments import find_environment, refuse_unsendable
+from vecwrap.pipeline.backends import refuse_unsendable
+from vecwrap.pipeline.environments import find_environment
 
 
 class Counter(gymnasium.Env[Any, Any]):

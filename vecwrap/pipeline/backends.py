@@ -1,8 +1,10 @@
-"""Where a pipeline's sub-environments run: the backend that it names or gets, and whether the options fit."""
+"""Where a pipeline's sub-environments run: the backend that it names or gets, and whether it can run them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
@@ -17,9 +19,10 @@ from vecwrap.pipeline.changes import KEYS
 from vecwrap.pipeline.environments import Environment, of_module
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import Settings, shown
+from vecwrap.pipeline.values import Settings, callable_name, shown
 from vecwrap.pipeline.words import BackendSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper
+from vecwrap.sources.factories import MakeByCalling
 from vecwrap.sources.import_paths import import_path
 
 # Microseconds of a step on a core of about 3 GHz, by the module of the environment; the first that fits counts. Of
@@ -30,6 +33,7 @@ STEP_COSTS = {
     "gymnasium.envs.toy_text.": 8.0,
 }
 WRAPPER_COST = 5.0  # of a wrapper around a sub-environment
+IN_THIS_PROCESS = ("dummy", "threads")
 HAND_OVER = 100.0  # what it costs to hand a vector step to other processes and to be woken by them
 
 
@@ -94,6 +98,11 @@ def plan_backend(
     if (options.get("workers") or 0) > number:
         options["workers"] = number
     name = registry.backends.name_of(runner) or import_path(runner) or runner
+    if name not in IN_THIS_PROCESS:
+        for part in () if environment is None else environment.each:
+            refuse_unsendable(part.factories[0], str(part.source))
+        for wrapper in inside:
+            refuse_unsendable(wrapper.around_sub_env, wrapper.where)
     written = BackendSpec(name, options)
     if target == "shmem" and known and not alone and options.get("parent_share") is None and min(n, usable_cores()) > 1:
         options["parent_share"] = True  # like the number of workers: choices made for this machine are not written
@@ -132,3 +141,68 @@ def where_option(spec: PipelineSpec, option: str) -> str:
     """``"pong.yaml:4: backend.workers"``; if not in a file, the name in ``build``: ``"workers"``."""
     source = spec.source.at("backend", option)
     return str(source) if source.place.file else option
+
+
+# -- what cannot be sent to a worker ----------------------------------------------------------------------------------
+
+
+def refuse_unsendable(factory: Any, where: str) -> None:
+    """Refuse what cannot be sent to a worker, and name the part that cannot."""
+    error = _pickling_error(factory)
+    if error is None:
+        return
+    path = list(_culprit(factory, ()))
+    what = " -> ".join(words for words, _ in path) or "it"
+    last = path[-1][1] if path else factory
+    raise PlanError(
+        f"{where}: {callable_name(factory)} cannot be sent to a worker, because {what} is a {type(last).__qualname__}, "
+        f'which cannot be pickled ({error}). Make it inside the factory, or use backend="dummy".'
+    )
+
+
+def _pickling_error(value: Any) -> Exception | None:
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:
+        return error
+    return None
+
+
+def _culprit(value: Any, outer: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+    """The path to the innermost part that cannot be pickled."""
+    way = (*outer, value)
+    if len(way) > 8:
+        return
+    for words, part in _parts(value):
+        if not any(part is one for one in way) and _pickling_error(part) is not None:
+            yield words, part
+            yield from _culprit(part, way)
+            return
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """The parts that are pickled with a value, each with its description."""
+    if isinstance(value, (functools.partial, MakeByCalling)):
+        yield from ((f'the argument "{name}"', part) for name, part in value.keywords.items())
+        yield from ((f"the argument number {i + 1}", part) for i, part in enumerate(value.args))
+        yield f"the function {callable_name(value.func)}", value.func
+    elif inspect.ismethod(value):
+        yield f"the object of its method {value.__name__}", value.__self__
+    elif inspect.isfunction(value):
+        captured = inspect.getclosurevars(value)
+        yield from ((f'the captured variable "{name}"', part) for name, part in captured.nonlocals.items())
+        yield from ((f'the global variable "{name}"', part) for name, part in captured.globals.items())
+        signature = inspect.signature(value)
+        yield from (
+            (f'the default of "{p.name}"', p.default) for p in signature.parameters.values() if p.default is not p.empty
+        )
+    elif isinstance(value, Mapping):
+        yield from ((f"its entry {shown(key)}", part) for key, part in value.items())
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from ((f"its entry {i}", part) for i, part in enumerate(value))
+    elif isinstance(value, type):
+        yield from ((f'its "{name}"', getattr(part, "__func__", part)) for name, part in vars(value).items())
+    elif hasattr(value, "__dict__"):
+        yield from ((f'its attribute "{name}"', part) for name, part in vars(value).items())

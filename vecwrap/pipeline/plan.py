@@ -25,9 +25,9 @@ from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import Mistakes, PlanError, SpecError, SubEnvError, cause_of, did_you_mean, with_words
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.backends import plan_backend
+from vecwrap.pipeline.backends import IN_THIS_PROCESS, plan_backend
 from vecwrap.pipeline.changes import other_word
-from vecwrap.pipeline.environments import Environment, find_environment, refuse_unsendable
+from vecwrap.pipeline.environments import Environment, find_environment
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.explain import Explanation, Row, Shares, outer_stages, seats
 from vecwrap.pipeline.spec import PipelineSpec
@@ -48,7 +48,6 @@ from vecwrap.sources.seats import Seats
 from vecwrap.sources.stages import Probe, Stage, stacks_already
 from vecwrap.sources.sub_env import Factory, SeveralAgentsError, SubEnvFactory
 
-IN_THIS_PROCESS = ("dummy", "threads")
 MOST = 1_000_000  # sub-environments; more must be a typo
 
 
@@ -338,12 +337,6 @@ def _plan(spec: PipelineSpec) -> Plan:
     draw = [wrapper.where for wrapper in wrappers if declared_by(wrapper.target).takes_frames]
     for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
         environment.refuse_undrawable(where)
-    if backend.target not in IN_THIS_PROCESS:
-        for part in environment.each:
-            refuse_unsendable(part.factories[0], str(part.source))
-        for wrapper in wrappers:
-            if wrapper.runs_in == "worker":
-                refuse_unsendable(wrapper.around_sub_env, wrapper.where)
     stats = spec.stats
     if stats is not None:
         directory = spec.source.at("stats").place.directory
