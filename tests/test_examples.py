@@ -84,7 +84,7 @@ def test_training_saves_evaluates_films_and_draws_and_can_be_played_again(name, 
     import imageio.v3 as imageio
 
     out = tmp_path / "runs" / name.removesuffix(".py")
-    trained = run(name, "--steps", 2048, "--episodes", 4, "--seed", 3, cwd=tmp_path)
+    trained = run(name, "--steps", 1024, "--episodes", 4, "--seed", 3, cwd=tmp_path)
     played = run(name, "--play", "--episodes", 4, "--seed", 3, cwd=tmp_path)
     files = {path.name for path in out.iterdir()}
     assert {"agent.pt", "statistics.npz", "score.png", "monitor.csv", "play-episode-000000.mp4", "eval"} <= files
@@ -242,7 +242,7 @@ def losses(said):
 
 def test_selfplay_learns_tictactoe_rates_its_snapshots_and_can_be_played_against(tmp_path):
     needs_games()
-    said = run("selfplay.py", "--steps", 30_720, cwd=tmp_path)
+    said = run("selfplay.py", "--steps", 20_480, cwd=tmp_path)
     assert np.mean(losses(said)) < 20, "random moves lose 44 % of their games to random moves"
     out = tmp_path / "runs" / "selfplay-tictactoe"
     assert {path.name for path in out.iterdir()} == {"agent.npz", "pool", "tournament"}

@@ -496,8 +496,9 @@ def test_the_evaluation_of_a_preset_that_is_named_goes_along():
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
-@pytest.mark.parametrize("episodes", [20, 120])
+@pytest.mark.parametrize(
+    ("mode", "episodes"), [("same_step", 20), ("next_step", 20), ("disabled", 20), ("episodic", 20), ("same_step", 120)]
+)
 def test_an_evaluation_plays_the_quota_of_each_and_no_short_episode_is_favoured(here, capsys, mode, episodes):
     Path("l.yaml").write_text(
         f"env: tests.toys:Lottery\nn: 8\nseed: 3\nbackend: dummy\nautoreset: {mode}\neval: {{}}\n"

@@ -575,12 +575,12 @@ import gymnasium, numpy as np
 from vecwrap.backends.shmem import Shmem
 from vecwrap.testing import on
 class Big(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0, 255, (1 << 24,), np.uint8)
+    observation_space = gymnasium.spaces.Box(0, 255, (1 << 22,), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)
-limit = 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) + (1 << 30)
+limit = 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) + (1 << 28)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
-    on(Shmem)([Big] * 100, workers=1)
+    on(Shmem)([Big] * 50, workers=1)
 except Exception as error:
     print(type(error).__name__, error)
 """
@@ -590,7 +590,7 @@ def test_shared_memory_that_cannot_be_had_is_said_before_anything_is_stepped(tmp
     import subprocess
 
     done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.startswith("BackendError shmem: 3,355,4"), done.stdout + done.stderr
+    assert done.stdout.startswith("BackendError shmem: 419,4"), done.stdout + done.stderr
     assert "bytes of shared memory are needed but could not be allocated" in done.stdout
 
 

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from functools import partial
-from itertools import cycle, product
+from itertools import cycle
 from pathlib import Path
 from typing import ClassVar
 from uuid import uuid4
@@ -106,7 +106,12 @@ def test_an_exception_at_any_point_loses_one_row(backend, mode, tmp_path):
 
 @pytest.mark.parametrize(
     ("mode", "workers", "start_method"),  # how the next worker is started has nothing to do with the mode
-    [*product(MODES, (1, 2, 3), ("forkserver",)), ("same_step", 2, "fresh"), ("disabled", 2, "fresh")],
+    [
+        *((mode, 2, "forkserver") for mode in MODES),
+        ("next_step", 1, "forkserver"),
+        ("episodic", 3, "forkserver"),
+        ("same_step", 2, "fresh"),
+    ],
 )
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_a_death_at_any_point_loses_the_rows_of_its_worker(backend, mode, workers, start_method, tmp_path):

@@ -612,4 +612,4 @@ def games(make_backend, k):
 @pytest.mark.parametrize("backend", [DummyBackend, partial(ShmemBackend, workers=2)], ids=["dummy", "shmem"])
 def test_it_keeps_the_laws_of_wrappers(law, backend):
     wrap = partial(Opponents, pool=["random"])
-    law(Subject(wrap, Turns, steps=40, backend=games(backend, 4), ignore=("opponent", "seat")))
+    law(Subject(wrap, Turns, steps=24, backend=games(backend, 4), ignore=("opponent", "seat")))
