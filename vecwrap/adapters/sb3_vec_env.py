@@ -125,22 +125,21 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def _infos(self, step: StepResult, dones: Array, rested: tuple[BoolArray, Any] | None) -> list[dict[str, Any]]:
         """One dict per row; for a row that ended, the step's own info, with the reset's info kept separately."""
-        if not (step.infos or dones.any()):
-            return [{} for _ in range(self.num_envs)]
+        infos: list[dict[str, Any]] = [{} for _ in self._seeds]
         added = {name: step.infos[name] for key in step.added for name in (key, f"_{key}")}
         others = {key: value for key, value in step.infos.items() if key not in added}
         books, finals = self.vecwrap_env.core.books, step.final_infos or {}
         # A wrapper that numbers rows itself makes their infos itself.
         as_given = self.vecwrap_env.face.numbering is books
         before, finals_before = books.latest_infos if as_given else ({}, None)
-        finals_before = finals_before or {}
+        changes, of_ends = _Changes(before, others), _Changes(finals_before or {}, finals)
+        rows: Sequence[int] = range(self.num_envs)
         if not (before or others or finals_before or finals):  # no environment tells anything, as CartPole
-            return self._infos_of_wrappers(step, added, dones, rested)
-        changes, of_ends = _Changes(before, others), _Changes(finals_before, finals)
-        infos = []
-        for i, done in enumerate(dones.tolist()):
+            rows = np.logical_or.reduce([dones, *(added[f"_{key}"] for key in step.added)]).nonzero()[0].tolist()
+        for i in rows:
             own, own_final = books.slots.own_infos(i) if as_given else ({}, {})
             info, of_step = changes.made_to(own, i), row_of(added, i)
+            done = dones.item(i)
             if done and step.first[i]:  # not so where an agent leaves a game that goes on
                 of_rest = rested is not None and rested[0][i]
                 self.reset_infos[i], info = info, {} if of_rest else of_ends.made_to(own_final, i)
@@ -149,25 +148,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             if done:
                 info["terminal_observation"] = _last_of(step, i, rested)
             info.update(of_step)
-            infos.append(info)
-        return infos
-
-    def _infos_of_wrappers(
-        self, step: StepResult, added: Infos, dones: Array, rested: tuple[BoolArray, Any] | None
-    ) -> list[dict[str, Any]]:
-        """The same where only wrappers have added infos: rows without any are not looked at."""
-        infos: list[dict[str, Any]] = [{} for _ in self._seeds]
-        told = dones
-        for key in step.added:
-            told = told | added[f"_{key}"]
-        for i in told.nonzero()[0].tolist():
-            info = infos[i]
-            done = dones.item(i)
-            if done:
-                info["terminal_observation"] = _last_of(step, i, rested)
-            info.update(row_of(added, i))
-            if done and step.first[i]:
-                self.reset_infos[i] = {"restarted": info["restarted"]} if "restarted" in info else {}
+            infos[i] = info
         return infos
 
     def _own(self, observations: Any) -> Any:
