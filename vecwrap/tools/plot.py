@@ -148,15 +148,15 @@ class Seed:
     path: Path
     env_id: str | None
     step_unit: str
-    pipeline: str | None
     scores: FloatArray
     steps: IntArray
     minutes: FloatArray
     envs: IntArray
     total_steps: int
-    lost: int
-    not_finite: int
-    unreadable: int
+    pipeline: str | None = None
+    lost: int = 0
+    not_finite: int = 0
+    unreadable: int = 0
 
     def along(self, axis: str) -> FloatArray | IntArray:
         """Return the (m,) positions of the episodes on an axis: ``"steps"``, ``"episodes"`` from 1, ``"minutes"``."""

@@ -72,7 +72,7 @@ class RunFolder:
                 ["agent steps", f"{steps:,}"],
                 ["steps/s", f"{steps / seconds:,.0f}" if seconds and steps else "–"],
                 ["episodes", f"{sum(len(seed.scores) for seed in seeds):,}"],
-                ["score, last 100", score_in_words(seeds)],
+                ["score, last 100", score_in_words([score for seed in seeds for score in seed.scores[-100:]])],
                 ["restarts", f"{record.restarts:,}" if record and record.restarts is not None else "–"],
                 ["time", time_in_words(seconds)],
             ],
