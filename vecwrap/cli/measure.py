@@ -7,8 +7,7 @@ import itertools
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +41,7 @@ from vecwrap.tools.peers import PEERS, read_names
 from vecwrap.tools.player import Player
 from vecwrap.tools.report import describe_machine, figure, machine_line, result_table, to_data
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
-from vecwrap.tools.timing import Part, Stopwatch
+from vecwrap.tools.timing import Stopwatch
 from vecwrap.tools.tournament import Tournament, tournament
 from vecwrap.tools.tune import Tuned, search
 from vecwrap.wrappers.selfplay.pool import OpponentPool
@@ -52,24 +51,6 @@ WARM_UP, WARM_UP_SECONDS = 32, 0.1  # vector steps that are not counted, while c
 BAR = 20
 IN_FULL = 100  # columns from which on the table has bars and descriptions
 _COLOURS = {"environment": "green", "wrapper": "cyan", "backend": "yellow", "face": "blue", "policy": "magenta"}
-
-
-@dataclass
-class _Timed:
-    """The measurements."""
-
-    description: str
-    parts: list[Part]  # those that ran
-    steps: int
-
-    @property
-    def microseconds(self) -> float:
-        """A whole vector step."""
-        return sum(map(self.of, self.parts))
-
-    def of(self, part: Part) -> float:
-        """Microseconds of a part in a vector step."""
-        return part.nanoseconds / 1e3 / self.steps
 
 
 @command("time", "examples/pong.yaml --seconds 10 --policy my_agent:act")
@@ -101,7 +82,7 @@ def time_pipeline(
         env.action_space.seed(spec.seed)
         measured = _measure(env, find_policy(policy, env), policy, steps, seconds, interrupt)
     if as_json:
-        print_json(_timing_data(measured), console)
+        print_json(measured, console)
     else:
         _show_timing(measured, console)
     return 128 + interrupt.number if interrupt.asked else 0
@@ -109,7 +90,8 @@ def time_pipeline(
 
 def _measure(
     env: VecEnv, act: Policy, name: str, steps: int | None, seconds: float | None, interrupt: Interrupt
-) -> _Timed:
+) -> dict[str, Any]:
+    """Return what ran, inner parts first, and for how long, as plain data."""
     if name == "random":
         env.reset()  # its infos may have masks
     player = Player(env, act, where=f"--policy {name}")
@@ -126,8 +108,15 @@ def _measure(
         _take(taken, None, math.inf if seconds is None else seconds)
     if not watch.steps:
         raise VecwrapError("time: ended before a step was timed; increase --steps, or press Ctrl-C later")
-    ran = [part for part in watch.parts if part.calls or part.kind == "other"]
-    return _Timed(repr(env), ran, watch.steps)
+    parts = [
+        {**vars(part), "microseconds": part.nanoseconds / 1e3 / watch.steps}
+        for part in watch.parts
+        if part.calls or part.kind == "other"
+    ]
+    whole = sum(part["microseconds"] for part in parts)
+    for part in parts:
+        part["share"] = part["microseconds"] / whole
+    return {"environment": repr(env), "vector_steps": watch.steps, "microseconds": whole, "parts": parts}
 
 
 def _take(taken: Iterator[None], most: int | None, seconds: float) -> None:
@@ -141,34 +130,23 @@ def _take(taken: Iterator[None], most: int | None, seconds: float) -> None:
 # -- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def _show_timing(measured: _Timed, console: Console) -> None:
+def _show_timing(measured: Mapping[str, Any], console: Console) -> None:
     in_full = console.width >= IN_FULL
     table = figures_table("part", "µs/step", "share")
     if in_full:
         table.add_column("", no_wrap=True)
         table.add_column("", style="dim", overflow="fold")
-    whole, most = measured.microseconds, max(map(measured.of, measured.parts))
-    for part in measured.parts:
-        colour, time_of = _COLOURS.get(part.kind, "white"), measured.of(part)
-        name = Text(f"backend: {part.name}" if part.kind == "backend" else part.name, style=colour)
-        bar = Text("█" * round(BAR * time_of / most), style=colour)
-        table.add_row(name, f"{time_of:,.1f}", f"{time_of / whole:.1%}", *((bar, part.what) if in_full else ()))
-    table.add_row(Text("all", style="bold"), f"{whole:,.1f}", "100.0%", style="bold")
-    console.print(Text(measured.description, style="bold"))
+    most = max(part["microseconds"] for part in measured["parts"])
+    for part in measured["parts"]:
+        colour = _COLOURS.get(part["kind"], "white")
+        name = Text(f"backend: {part['name']}" if part["kind"] == "backend" else part["name"], style=colour)
+        bar = Text("█" * round(BAR * part["microseconds"] / most), style=colour)
+        figures = f"{part['microseconds']:,.1f}", f"{part['share']:.1%}"
+        table.add_row(name, *figures, *((bar, part["what"]) if in_full else ()))
+    table.add_row(Text("all", style="bold"), f"{measured['microseconds']:,.1f}", "100.0%", style="bold")
+    console.print(Text(measured["environment"], style="bold"))
     console.print(table)
-    console.print(Text(f"{measured.steps:,} vector steps were timed.", style="dim"))
-
-
-def _timing_data(measured: _Timed) -> dict[str, Any]:
-    return {
-        "environment": measured.description,
-        "vector_steps": measured.steps,
-        "microseconds": measured.microseconds,
-        "parts": [
-            {**vars(part), "microseconds": measured.of(part), "share": measured.of(part) / measured.microseconds}
-            for part in measured.parts
-        ],
-    }
+    console.print(Text(f"{measured['vector_steps']:,} vector steps were timed.", style="dim"))
 
 
 _UNITS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
