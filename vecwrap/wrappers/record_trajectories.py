@@ -21,6 +21,7 @@ from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 from vecwrap.wrappers.recording.run_files import make_folder, write_new
 
 Array = np.ndarray[Any, np.dtype[Any]]
+_SAVED = ("open", "episodes", "first_steps", "parts")
 
 
 class RecordTrajectories(VecEnvWrapper):
@@ -152,20 +153,15 @@ class RecordTrajectories(VecEnvWrapper):
         return {
             "envs": list(self._ids),
             "trajectories": self._trajectories.state(),
-            "open": self._open.copy(),
-            "episodes": self._episodes.copy(),
-            "first_steps": self._first_steps.copy(),
-            "parts": self._parts.copy(),
+            **{name: getattr(self, f"_{name}").copy() for name in _SAVED},
             "seeds": list(self._seeds),
         }
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         self._make_folder()
         self._trajectories.load_state(state["trajectories"])
-        put(self._open, state["open"], "open")
-        put(self._episodes, state["episodes"], "episodes")
-        put(self._first_steps, state["first_steps"], "first_steps")
-        put(self._parts, state["parts"], "parts")
+        for name in _SAVED:
+            put(getattr(self, f"_{name}"), state[name], name)
         seeds = fitting_list(state["seeds"], len(self._seeds), "seeds")
         self._seeds = [seed if seed is None else fitting(seed, 0, "seeds") for seed in seeds]
         if self._failed:

@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -26,16 +26,6 @@ from vecwrap.wrappers.selfplay.scripted import RANDOM
 
 _OF_FACTS = (bool, int, float, str, type(None))
 _LABEL = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,99}")
-
-
-class _Saved(NamedTuple):
-    """A saved state, read."""
-
-    digests: dict[str, str]
-    scripted: list[str]
-    results: Results
-    rates: WinRates
-    writer: str
 
 
 class OpponentPool:
@@ -488,33 +478,29 @@ class OpponentPool:
             CheckpointError: it does not fit, or the folder lacks a member.
         """
         try:
-            saved = self._read_state(state)
+            digests = {
+                fitting(name, ""): fitting(digest, "") for name, digest in fitting(state["snapshots"], [], "snapshots")
+            }
+            scripted = fitting(state["scripted"], [], "scripted")
+            scripted = sorted(self._makers.checked_scripted(fitting(name, "")) for name in scripted)
+            results = Results(read_rows(state["results"], "results"))
+            rates = WinRates(self._rates.decay, fitting(state["rates"], [], "rates"))
+            writer = fitting(state["writer"], "", "writer")
+            if not re.fullmatch(r"[0-9a-f]{16}", writer):
+                raise ValueError(f"writer: expected 16 hexadecimal digits, got {writer!r}")
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, VecwrapError):
                 raise
             raise CheckpointError(
                 f"{self._where}: expected a state as state_dict gave it, got another one ({text_of(error)[:500]})"
             ) from None
-        found = self._find_again(saved.digests)
+        found = self._find_again(digests)
         there = set()
         if self._folder is not None:
             there = {*self._folder.snapshot_names(), *self._folder.scripted_members()}
-        self._hidden = there - found.keys() - {*saved.scripted}
-        self._snapshots, self._scripted, self._policies = found, sorted(saved.scripted), {}
-        self.results, self._rates, self._writer = saved.results, saved.rates, saved.writer
-
-    def _read_state(self, state: dict[str, Any]) -> _Saved:
-        """Read a state; KeyError, TypeError or ValueError for what ``state_dict`` never returns."""
-        writer = fitting(state["writer"], "", "writer")
-        if not re.fullmatch(r"[0-9a-f]{16}", writer):
-            raise ValueError(f"writer: expected 16 hexadecimal digits, got {writer!r}")
-        return _Saved(
-            {fitting(name, ""): fitting(digest, "") for name, digest in fitting(state["snapshots"], [], "snapshots")},
-            [self._makers.checked_scripted(fitting(name, "")) for name in fitting(state["scripted"], [], "scripted")],
-            Results(read_rows(state["results"], "results")),
-            WinRates(self._rates.decay, fitting(state["rates"], [], "rates")),
-            writer,
-        )
+        self._hidden = there - found.keys() - {*scripted}
+        self._snapshots, self._scripted, self._policies = found, scripted, {}
+        self.results, self._rates, self._writer = results, rates, writer
 
     def _find_again(self, digests: dict[str, str]) -> dict[str, Snapshot]:
         """Return the snapshots of a state as far as they are still in the folder; its members must be."""
