@@ -112,13 +112,11 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         self.render_mode = env.render_mode
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
         super().reset(seed=seed)
         observations, infos = self.vecwrap_env.reset(seed=seed, options=options)
         return self._first(observations), row_of(infos, 0)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take one action."""
         observations, rewards, terminations, truncations, infos = self.vecwrap_env.step([action])
         return (
             self._first(observations),
@@ -127,11 +125,9 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         )
 
     def render(self) -> Any:
-        """Return what the environment renders."""
         return self.vecwrap_env.render()[0]
 
     def close(self) -> None:
-        """Close the environment and what its wrappers have opened."""
         self.vecwrap_env.close()
 
     def _first(self, observations: Any) -> Any:

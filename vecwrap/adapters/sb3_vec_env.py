@@ -49,7 +49,6 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     @property
     def spec(self) -> Any:
-        """Gymnasium's EnvSpec of the environment, or None."""
         return self.vecwrap_env.spec
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -113,7 +112,6 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         self.resting = (~step.alive, batches.copy(step.observations)) if rests else None
 
     def close(self) -> None:
-        """Close the environment."""
         self.vecwrap_env.close()
 
     def _bring_home(self) -> None:
@@ -170,7 +168,6 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         return None if masks is None else [masks[i] for i in ids]
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Return an attribute of each sub-environment."""
         env, ids = self.vecwrap_env, self._ids(indices)
         if attr_name == METHOD and (masks := self._masks_of(ids)) is not None:
             return [lambda mask=mask: mask for mask in masks]
@@ -202,7 +199,6 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of each sub-environment."""
         ids = self._ids(indices)
         if not ids:
             return []
@@ -323,7 +319,6 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def reset(self) -> Any:
-        """Start an episode in every sub-environment."""
         self._shown = self.venv.reset()
         self.reset_infos = self.venv.reset_infos  # the same list, because steps write into it
         self._paid = np.zeros(self.num_envs, np.float32)
@@ -331,11 +326,9 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         return batches.copy(self._shown)
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        """Take a step."""
         return self._kept(*self.venv.step(actions))
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        """Wait for the result of ``step_async``."""
         return self._kept(*self.venv.step_wait())
 
     def _kept(

@@ -176,7 +176,6 @@ class Quota:
 
     @property
     def number(self) -> int:
-        """How many episodes have been kept."""
         return sum(map(len, self._kept))
 
     @property
@@ -185,7 +184,6 @@ class Quota:
         return np.array([len(kept) for kept in self._kept]) >= self._quotas
 
     def result(self) -> Evaluation:
-        """Return everything that was kept."""
         returns, lengths = zip(*(episode for kept in self._kept for episode in kept), strict=True)
         env_ids = np.repeat(np.arange(len(self._quotas), dtype=np.int64), self._quotas)
         return Evaluation(np.array(returns, dtype=np.float64), np.array(lengths, dtype=np.int64), env_ids, self.lost)

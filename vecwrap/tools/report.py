@@ -51,7 +51,6 @@ def _version(name: str) -> str | None:
 
 
 def machine_line(machine: dict[str, Any]) -> str:
-    """Describe the machine in one line."""
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     return (
         f"{machine['cpu']}, {machine['usable_cores']} usable cores, {machine['memory_gb']} GB, {machine['system']}, "

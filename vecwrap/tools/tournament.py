@@ -41,7 +41,6 @@ class Match(NamedTuple):
     seed: int
 
     def who(self, seat: int) -> str:
-        """Return whose seat this is."""
         return self.player if seat == self.seat else self.opponent
 
 
@@ -206,7 +205,6 @@ class _Referee(VecEnvWrapper):
         self.returns = np.zeros(env.num_envs)
 
     def on_step(self, step: StepResult) -> None:
-        """Add up a result."""
         if self.seen is None:
             self.seen = batches.empty_like(step.observations, self.num_envs)
         batches.scatter(self.seen, step.rows, step.observations)

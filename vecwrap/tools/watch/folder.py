@@ -50,7 +50,6 @@ class RunFolder:
         self.version = 0
 
     def state(self, row: int | None) -> dict[str, Any]:
-        """Return the figures so far."""
         self._read()
         seeds = [seed for run in self._runs for seed in run.seeds]
         record, ids = self._record, {seed.env_id for seed in seeds if seed.env_id}
@@ -81,7 +80,6 @@ class RunFolder:
         }
 
     def about(self) -> dict[str, Any]:
-        """Return the pipeline, the versions, the log's end, and which pictures and videos there are."""
         self._read()
         record = self._record
         return {
@@ -96,7 +94,6 @@ class RunFolder:
         }
 
     def runs(self) -> list[Run]:
-        """Return the episodes in its monitor files."""
         self._read()
         return self._runs
 
@@ -105,13 +102,11 @@ class RunFolder:
         return None
 
     def file(self, name: str) -> Path | None:
-        """Return a picture or a video in the folder."""
         if name != PICTURE and name not in self._videos():
             return None
         return self._within(self.folder / name)
 
     def record(self, row: int | None) -> str:
-        """Return why not."""
         return "No episode is recorded from a run's files; its own page has the button while it runs."
 
     def watched(self, viewers: int) -> None:

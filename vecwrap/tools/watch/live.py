@@ -88,11 +88,9 @@ class Live:
 
     @property
     def ended(self) -> bool:
-        """Whether the environment is closed, or gone."""
         return self._core.books.closed or self._env() is None
 
     def state(self, row: int | None) -> dict[str, Any]:
-        """Return figures and rows."""
         self._look()  # again: a step that just ended may have missed it
         ended, now = self.ended, time.perf_counter()
         if ended:
@@ -129,16 +127,13 @@ class Live:
         return self._last
 
     def about(self) -> dict[str, Any]:
-        """Return the plan."""
         shown = {"plan": self._plan, "standing": self._standing}
         return {**shown, "versions": [], "log": "", "picture": None, "videos": []}
 
     def runs(self) -> list[Run]:
-        """Return the games that have ended: as the monitor's file has them, or since the page was opened."""
         return self._latest
 
     def frame(self, row: int | None) -> bytes | None:
-        """Return the newest frames."""
         onlooker = self._onlooker
         if row is not None:
             image = onlooker.frames.get(row, onlooker.frames.get(row - row % (self._core.books.agents or 1)))
@@ -149,13 +144,11 @@ class Live:
         return _encoded(fit(tile(images), SPRITE), ".jpg")
 
     def file(self, name: str) -> Path | None:
-        """Return a video that the page has asked for."""
         return next(
             (one.file for one in self._onlooker.recordings if one.file is not None and name == _name(one)), None
         )
 
     def record(self, row: int | None) -> str:
-        """Record the next episode of a row, or of each that has a tile; return why not, or nothing."""
         onlooker = self._onlooker
         if onlooker.why_no_frames or self.ended:
             return onlooker.why_no_frames or "The run has ended."
@@ -176,7 +169,6 @@ class Live:
         self._look()
 
     def done(self) -> None:
-        """Finish the videos."""
         for one in self._onlooker.recordings:
             one.finish()
 
@@ -370,7 +362,6 @@ class _Onlooker:
             self._books.onlooker = None
 
     def after(self, step: StepResult) -> None:
-        """Keep what arrived."""
         for one in self.recordings:
             one.take(step)
         try:
