@@ -93,7 +93,8 @@ def make_vec(
     if max_episode_steps is not None:
         settings["env_kwargs.max_episode_steps"] = max_episode_steps
     spec = in_mode(read(pipeline), mode, settings)
-    if "autoreset" not in settings and not _says_mode(spec):
+    says_mode = spec.autoreset != Autoreset.SAME_STEP.value or ("autoreset",) in spec.source.places
+    if "autoreset" not in settings and not says_mode:
         spec = spec.override(autoreset=Autoreset.NEXT_STEP.value)
     return build_plan(plan(spec), stats)
 
@@ -155,8 +156,3 @@ def _refuse_a_number(where: str, settings: Mapping[str, Any]) -> None:
     for name in ("n", "num_envs"):
         if name in settings:
             raise SpecError(f"{where}: {name}: gymnasium.make_vec sets the number, with num_envs=; leave it out here.")
-
-
-def _says_mode(spec: PipelineSpec) -> bool:
-    """Whether a mode was set explicitly, even to the usual default."""
-    return spec.autoreset != Autoreset.SAME_STEP.value or ("autoreset",) in spec.source.places

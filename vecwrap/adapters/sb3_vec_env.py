@@ -582,7 +582,7 @@ class _FiveTuples:
         observations, rewards, dones, infos = self.venv.step(actions)
         dones = np.array(dones, dtype=np.bool_)
         truncations = dones & [bool(info.get("TimeLimit.truncated", False)) for info in infos]
-        rows = [_own_info(info) for info in infos]
+        rows = [snapshot({key: value for key, value in info.items() if key not in ENDS}) for info in infos]
         if not dones.any():
             return observations, rewards, dones & ~truncations, truncations, columns(rows)
         final_obs = batches.object_array([None] * self.num_envs)
@@ -602,11 +602,6 @@ class _FiveTuples:
 
     def close(self) -> None:
         self.venv.close()
-
-
-def _own_info(info: dict[str, Any]) -> dict[str, Any]:
-    """An info without the keys for the flags and the terminal observation."""
-    return snapshot({key: value for key, value in info.items() if key not in ENDS})
 
 
 def _spec(venv: Any) -> Any:

@@ -11,6 +11,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,10 +147,6 @@ class Record:
     settings: Mapping[str, str]
 
 
-def _mean(values: FloatArray) -> Any:
-    return values.mean(axis=-1)
-
-
 def _compared(run: Run, last: int) -> Compared:
     records = [read_record(seed.path if seed.path.is_dir() else seed.path.parent) for seed in run.seeds]
     ends = [seed.scores[-last:] for seed in run.seeds if len(seed.scores)]
@@ -159,7 +156,7 @@ def _compared(run: Run, last: int) -> Compared:
     return Compared(
         run.name,
         scores,
-        last_return=interval(ends[0] if len(ends) == 1 else scores, _mean) if ends else None,
+        last_return=interval(ends[0] if len(ends) == 1 else scores, partial(np.mean, axis=-1)) if ends else None,
         iqm=interval(scores, interquartile_mean) if len(scores) > 1 else None,
         episodes=sum(len(seed.scores) for seed in run.seeds),
         steps=sum(record.steps or seed.total_steps for seed, record in zip(run.seeds, records, strict=True)),

@@ -125,8 +125,10 @@ def evaluate(
             show(quota.number)
             if quota.met.all():
                 break
-            again = _to_reset(env, quota, terminations | truncations)
-            if again.any():
+            again = terminations | truncations
+            if env.core.autoreset is Autoreset.EPISODIC:
+                again &= ~quota.met  # others may rest for good
+            if env.metadata["autoreset_mode"] == AutoresetMode.DISABLED and again.any():
                 observations, _ = player.reset(options={"reset_mask": again})
     return quota.result()
 
@@ -187,13 +189,6 @@ class Quota:
         returns, lengths = zip(*(episode for kept in self._kept for episode in kept), strict=True)
         env_ids = np.repeat(np.arange(len(self._quotas), dtype=np.int64), self._quotas)
         return Evaluation(np.array(returns, dtype=np.float64), np.array(lengths, dtype=np.int64), env_ids, self.lost)
-
-
-def _to_reset(env: VecEnv, quota: Quota, dones: BoolArray) -> BoolArray:
-    """Return which rows must be reset explicitly: none if they reset by themselves; none that may rest for good."""
-    if env.metadata["autoreset_mode"] != AutoresetMode.DISABLED:
-        return np.zeros_like(dones)
-    return dones & ~quota.met if env.core.autoreset is Autoreset.EPISODIC else dones
 
 
 @contextlib.contextmanager

@@ -170,12 +170,9 @@ class TerminalObs(VecEnvWrapper):
         put(self._lengths, state["lengths"], "lengths")
         for kept, endings in zip(self._endings, state["endings"], strict=True):
             kept.clear()
-            kept.extend(_ending(deepcopy(values)) for values in endings)
-
-
-def _ending(saved: list[Any]) -> Ending:
-    observation, *others = fitting_list(saved, len(Ending._fields), "an ending")
-    return Ending(observation, *map(fitting, others, (0.0, 0, False, False, False)))
+            for saved in endings:
+                observation, *others = fitting_list(deepcopy(saved), len(Ending._fields), "an ending")
+                kept.append(Ending(observation, *map(fitting, others, (0.0, 0, False, False, False))))
 
 
 def _only(mask: np.ndarray[Any, Any], batch: Batch) -> Batch:

@@ -258,13 +258,9 @@ class OpponentPool:
                 self._policies[name] = self._made(name)
             else:
                 near = did_you_mean(name, self.members)
-                raise ArgumentError(
-                    f'{self._where}: there is no member "{name}".{near} Members: {self._members_text()}'
-                )
+                members = ", ".join(self.members)[:1000] or "none"
+                raise ArgumentError(f'{self._where}: there is no member "{name}".{near} Members: {members}')
         return self._policies[name]
-
-    def _members_text(self) -> str:
-        return ", ".join(self.members)[:1000] or "none"
 
     def _made(self, name: str) -> Policy:
         assert self._folder is not None
