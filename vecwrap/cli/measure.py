@@ -16,19 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.cli.command import (
-    BackendName,
-    Evaluation,
-    Json,
-    NoImports,
-    Number,
-    Pipeline,
-    PolicyName,
-    Settings,
-    command,
-    count_option,
-    terminal,
-)
+from vecwrap.cli import command as cli
 from vecwrap.cli.output import figures_table, name_table, print_json
 from vecwrap.cli.pipelines import read_pipeline
 from vecwrap.env.vec_env import VecEnv
@@ -53,25 +41,26 @@ IN_FULL = 100  # columns from which on the table has bars and descriptions
 _COLOURS = {"environment": "green", "wrapper": "cyan", "backend": "yellow", "face": "blue", "policy": "magenta"}
 
 
-@command("time", "examples/pong.yaml --seconds 10 --policy my_agent:act")
+@cli.command("time", "examples/pong.yaml --seconds 10 --policy my_agent:act")
 def time_pipeline(
-    pipeline: Pipeline,
+    pipeline: cli.Pipeline,
     steps: Annotated[
         int | None,
-        count_option(help="Agent steps over all sub-environments, including untimed ones."),
+        cli.count_option(help="Agent steps over all sub-environments, including untimed ones."),
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0.001, help="How long. Default: 5, or no limit with --steps.")
     ] = None,
-    policy: PolicyName = "random",
-    n: Number = None,
-    backend: BackendName = None,
-    settings: Settings = None,
-    evaluation: Evaluation = False,
-    as_json: Json = False,
+    policy: cli.PolicyName = "random",
+    n: cli.Number = None,
+    backend: cli.BackendName = None,
+    settings: cli.Settings = None,
+    evaluation: cli.Evaluation = False,
+    as_json: cli.Json = False,
 ) -> int:
     """Run a pipeline and show where a step's time goes: each wrapper, the backend's wait, the copy, the policy."""
-    spec, console = read_pipeline(pipeline, settings, {"n": n, "backend": backend}, evaluation=evaluation), terminal()
+    spec = read_pipeline(pipeline, settings, {"n": n, "backend": backend}, evaluation=evaluation)
+    console = cli.terminal()
     if steps is None and seconds is None:
         seconds = DEFAULT_SECONDS
     with contextlib.ExitStack() as stack:
@@ -164,17 +153,17 @@ def read_seconds(text: str) -> float:
     return seconds
 
 
-@command("tune", "examples/pong.yaml --budget 2min")
+@cli.command("tune", "examples/pong.yaml --budget 2min")
 def tune_pipeline(
-    pipeline: Pipeline,
+    pipeline: cli.Pipeline,
     budget: Annotated[str, typer.Option(help="Time limit: 60s, 2min. Candidates that do not fit are marked.")] = "60s",
-    n: Number = None,
-    settings: Settings = None,
-    evaluation: Evaluation = False,
-    as_json: Json = False,
+    n: cli.Number = None,
+    settings: cli.Settings = None,
+    evaluation: cli.Evaluation = False,
+    as_json: cli.Json = False,
 ) -> int:
     """Measure the environment, try backends and numbers of workers, and print the lines to add to the pipeline."""
-    spec, console = read_pipeline(pipeline, settings, {"n": n}, evaluation=evaluation), terminal()
+    spec, console = read_pipeline(pipeline, settings, {"n": n}, evaluation=evaluation), cli.terminal()
     seconds, start = read_seconds(budget), time.monotonic()
     with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
         try:
@@ -253,9 +242,9 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1e3 * seconds:.1f} ms"
 
 
-@command("bench", '"CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')
+@cli.command("bench", '"CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')
 def bench_pipeline(
-    pipeline: Pipeline,
+    pipeline: cli.Pipeline,
     vs: Annotated[
         str | None,
         typer.Option(
@@ -266,13 +255,13 @@ def bench_pipeline(
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Samples per contender, interleaved.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.001, help="Duration of a sample.")] = 1.0,
-    n: Number = None,
-    backend: BackendName = None,
-    settings: Settings = None,
-    as_json: Json = False,
+    n: cli.Number = None,
+    backend: cli.BackendName = None,
+    settings: cli.Settings = None,
+    as_json: cli.Json = False,
 ) -> int:
     """Compare a pipeline with Gymnasium and Stable-Baselines3, if installed and able to do the same work."""
-    spec, console = read_pipeline(pipeline, settings, {"n": n, "backend": backend}), terminal()
+    spec, console = read_pipeline(pipeline, settings, {"n": n, "backend": backend}), cli.terminal()
     peers = list(PEERS) if vs is None else read_names(vs)
     machine = describe_machine()
     with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
@@ -319,11 +308,11 @@ def print_result(result: WorkResult, console: Console) -> None:
 # -- tournament ------------------------------------------------------------------------------------------------------
 
 
-@command("tournament")
+@cli.command("tournament")
 def play_tournament(
-    pipeline: Pipeline,
+    pipeline: cli.Pipeline,
     pool: Annotated[Path, typer.Option(help="The folder of an OpponentPool.", metavar="DIR")],
-    games: Annotated[int, count_option(help="How many for each pair and seat.")] = 20,
+    games: Annotated[int, cli.count_option(help="How many for each pair and seat.")] = 20,
     seed: Annotated[int, typer.Option(help="Of the first game of each pair and seat.")] = 0,
     players: Annotated[
         str | None, typer.Option(help="Which members, comma-separated. Default: all.", metavar="NAMES")
@@ -335,15 +324,15 @@ def play_tournament(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A folder for tables (CSV), pictures (PNG) and videos.")
     ] = None,
-    number: Number = None,
-    backend: BackendName = None,
-    settings: Settings = None,
-    no_imports: NoImports = False,
-    as_json: Json = False,
+    number: cli.Number = None,
+    backend: cli.BackendName = None,
+    settings: cli.Settings = None,
+    no_imports: cli.NoImports = False,
+    as_json: cli.Json = False,
 ) -> None:
     """Have all opponents of a pool play each other, in every seat, and print their ratings."""
     spec = read_pipeline(pipeline, settings, {"n": number, "backend": backend}, imports=not no_imports)
-    console, pair = terminal(), _names(record)
+    console, pair = cli.terminal(), _names(record)
     if pair is not None and len(pair) != 2:
         raise SpecError(f"--record: expected two names, separated by a comma, got {record}")
     if not pool.is_dir():
