@@ -11,7 +11,7 @@ import json
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -440,12 +440,9 @@ def draw_curves(panel: Axes, runs: Sequence[Run], axis: str, windows: Sequence[i
     shown: set[int] = set()
     for number, run in enumerate(runs):
         _draw_episodes(panel, run, axis, scale, look(number))
-        curves = {window: line for window in windows if (line := curve(run, axis, window)) is not None}
-        lines = {window: replace(line, x=scale * line.x) for window, line in curves.items()}
+        lines = {window: line for window in windows if (line := curve(run, axis, window)) is not None}
         for window, line in lines.items():
-            _draw_line(panel, line, look(number), thick=window == windows[-1])
-        if lines:
-            _draw_band(panel, lines[max(lines)], look(number))
+            _draw_line(panel, line, scale, look(number), thick=window == windows[-1], band=window == max(lines))
         shown.update(lines)
     panel.set_xlim(left=0)
     return shown
@@ -524,19 +521,14 @@ def _draw_episodes(panel: Axes, run: Run, axis: str, scale: int, style: dict[str
     panel.plot(x, scores, "o", color=style["color"], ms=2, mew=0, alpha=0.3, zorder=1, rasterized=many)
 
 
-def _draw_line(panel: Axes, line: Curve, style: dict[str, Any], *, thick: bool) -> None:
+def _draw_line(panel: Axes, line: Curve, scale: int, style: dict[str, Any], *, thick: bool, band: bool) -> None:
     points = thinned(line.x, MOST_POINTS)
+    x, mean, spread = scale * line.x[points], line.mean[points], line.spread[points]
     marker = "o" if len(points) == 1 else None  # a single point draws no line
     width, alpha = (2.1, 1.0) if thick else (0.9, 0.6)
-    panel.plot(
-        line.x[points], line.mean[points], linewidth=width, alpha=alpha, marker=marker, zorder=3 + thick, **style
-    )
-
-
-def _draw_band(panel: Axes, line: Curve, style: dict[str, Any]) -> None:
-    points = thinned(line.x, MOST_POINTS)
-    x, mean, spread = line.x[points], line.mean[points], line.spread[points]
-    panel.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.18, linewidth=0, zorder=2)
+    panel.plot(x, mean, linewidth=width, alpha=alpha, marker=marker, zorder=3 + thick, **style)
+    if band:
+        panel.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.18, linewidth=0, zorder=2)
 
 
 def add_legend(figure: Figure, drawn: Sequence[Run], title: str | None) -> None:

@@ -118,7 +118,7 @@ def tournament(
         games: how many for each pair and seat.
         seed: of the first game of each.
         players: which members; None means all.
-        anchor: whose rating is 0; None: ``random`` if it plays, else whoever played most.
+        anchor: whose rating is 0; None: ``random`` if it plays, else the first scripted one, else who played most.
         record: a pair of members whose first game in each seat is filmed.
         videos: the folder for that.
         progress: show a bar, if standard error is a terminal and rich is installed.

@@ -14,7 +14,7 @@ from vecwrap.env.saving import open_regular
 from vecwrap.errors import ArgumentError, cut, printable
 from vecwrap.tools.standings import score_matrix
 from vecwrap.wrappers.selfplay.ratings import bradley_terry
-from vecwrap.wrappers.selfplay.results import CURRENT, LEARNER, MOST_SEATS, Results, Row
+from vecwrap.wrappers.selfplay.results import LEARNER, MOST_SEATS, Results, Row
 
 MOST_PLAYERS = 24
 NAME = 40  # characters
@@ -24,7 +24,7 @@ COLUMNS = ("opponent", "seat", "result")
 def standing(results: Results) -> dict[str, Any] | None:
     """Return players with their ratings, the strongest first, and the scores of some against all; None without games.
 
-    Ratings are Elo points above the first player that is neither the learner nor a snapshot, if there is one.
+    Ratings are Elo points above the anchor that `bradley_terry` takes by itself.
     """
     totals: dict[str, list[int]] = {}
     for row in results.rows():
@@ -50,16 +50,13 @@ def standing(results: Results) -> dict[str, Any] | None:
 
 
 def _ratings(results: Results) -> tuple[dict[str, float], dict[str, float], str]:
-    anchor = next(
-        (name for name in results.players() if name not in (LEARNER, CURRENT) and not name[:1].isdigit()), None
-    )
     try:
-        found = bradley_terry(results, anchor)
+        found = bradley_terry(results)
     except ArgumentError:  # no games that can be rated
         return {}, {}, ""
-    known = np.isfinite(found.points)
-    points = {name: float(x) for name, x, is_known in zip(found.players, found.points, known, strict=True) if is_known}
-    return points, dict(zip(found.players, found.errors.tolist(), strict=True)), found.anchor
+    points = np.nan_to_num(found.points, nan=-math.inf).tolist()
+    errors = found.errors.tolist()
+    return dict(zip(found.players, points, strict=True)), dict(zip(found.players, errors, strict=True)), found.anchor
 
 
 def _number(value: float | None, digits: int = 1) -> float | None:

@@ -430,10 +430,7 @@ class OpponentPool:
         Raises:
             ArgumentError: no games, or an anchor who played none.
         """
-        results = self.all_results()
-        if anchor is None:
-            anchor = next((name for name in self._scripted if name in results.players()), None)
-        return bradley_terry(results, anchor)
+        return bradley_terry(self.all_results(), anchor)
 
     def save(self) -> None:
         """Write the results into the folder, where other processes find them.
