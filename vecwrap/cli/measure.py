@@ -165,12 +165,8 @@ def tune_pipeline(
     """Measure the environment, try backends and numbers of workers, and print the lines to add to the pipeline."""
     spec, console = read_pipeline(pipeline, settings, {"n": n}, evaluation=evaluation), cli.terminal()
     seconds, start = read_seconds(budget), time.monotonic()
-    with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
-        try:
-            tuned = search(spec, seconds, lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}"))
-        except KeyboardInterrupt:
-            console.print("interrupted; nothing is left running")
-            return 128 + number[0]
+    with _measuring(console, quiet=as_json) as say:
+        tuned = search(spec, seconds, lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}"))
     if as_json:
         print_json(_tuning_data(tuned, seconds, evaluation=evaluation), console)
     else:
@@ -264,12 +260,8 @@ def bench_pipeline(
     spec, console = read_pipeline(pipeline, settings, {"n": n, "backend": backend}), cli.terminal()
     peers = list(PEERS) if vs is None else read_names(vs)
     machine = describe_machine()
-    with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
-        try:
-            result = compare_pipeline(spec, [PEERS[name] for name in peers], rounds, seconds, say=say)
-        except KeyboardInterrupt:
-            console.print("interrupted; nothing is left running")
-            return 128 + number[0]
+    with _measuring(console, quiet=as_json) as say:
+        result = compare_pipeline(spec, [PEERS[name] for name in peers], rounds, seconds, say=say)
     if as_json:
         print_json(to_data(machine, [result], rounds=rounds, seconds=seconds), console)
     else:
@@ -286,6 +278,18 @@ def progress(console: Console, *, quiet: bool = False) -> Iterator[Callable[[str
         return
     with console.status("starting ...") as status:
         yield status.update
+
+
+@contextlib.contextmanager
+def _measuring(console: Console, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show what is being measured; Ctrl-C and SIGTERM end the command once everything is closed."""
+    with sigterm_as_ctrl_c() as number:
+        try:
+            with progress(console, quiet=quiet) as say:
+                yield say
+        except KeyboardInterrupt:
+            console.print("interrupted; nothing is left running")
+            raise typer.Exit(128 + number[0]) from None
 
 
 def print_result(result: WorkResult, console: Console) -> None:

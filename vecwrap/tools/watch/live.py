@@ -80,7 +80,7 @@ class Live:
         self._fps = float(env.metadata.get("render_fps") or 30)
         self._counts: deque[tuple[float, int]] = deque()
         self._restarts, _ = self._recovered()
-        self._restarted_at: dict[int, float] = {}
+        self._restarted_at = np.full(env.core.num_envs, -np.inf)
         self._version, self._seen, self._next = 0, (-1, 0), 0.0
         self._latest: list[Run] = []
         self._standing: dict[str, Any] | None = None
@@ -202,8 +202,7 @@ class Live:
             scores, lengths = scores.copy(), lengths.copy()
             scores[at], lengths[at], _ = monitor.games
         restarts, reasons = self._recovered()
-        for i in np.flatnonzero(restarts > self._restarts).tolist():
-            self._restarted_at[i] = now
+        self._restarted_at[restarts > self._restarts] = now
         self._restarts = restarts
         backend = self._backend()
         agents = backend.row_agents if backend is not None and books.agents else None
@@ -217,7 +216,7 @@ class Live:
             state = "running"
             if away:
                 state = "lost"
-            elif now - self._restarted_at.get(i, -np.inf) < RESTARTED:
+            elif now - self._restarted_at[i] < RESTARTED:
                 state = "restarted"
             elif books.endings.ended[i] or (slots is not None and slots.waits[i]):
                 state = "resting"
