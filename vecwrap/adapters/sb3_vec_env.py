@@ -293,12 +293,13 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     SB3 looks for a ``VecNormalize`` to synchronise an evaluation environment (``EvalCallback``), to store values from
     before normalisation (off-policy algorithms), to normalise stored values, and to save statistics
-    (``CheckpointCallback``). All of this uses the statistics and arithmetic of the wrappers here.
+    (``CheckpointCallback``). All of this uses the statistics of the wrappers here; the arithmetic is SB3's own.
 
     SB3 un-normalises terminal observations, which cannot undo clipping; here the original ones are returned.
     """
 
     norm_obs = property(lambda self: self._observations is not None)
+    norm_obs_keys = property(lambda self: self._observations and list(self._observations.statistics))
     clip_obs = property(lambda self: self._observations and self._observations.clip)
     clip_reward = property(lambda self: self._rewards and self._rewards.clip)
     epsilon = property(lambda self: (self._rewards or self._observations).epsilon)
@@ -374,32 +375,14 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
             _refuse("rewards", "normalize_reward")
         return original.astype(np.float32)
 
-    def normalize_obs(self, obs: Any) -> Any:
-        """Normalise observations, one or a batch, as the wrapper does; nothing is counted."""
-        return batches.copy(obs) if self._observations is None else self._observations.normalize(obs)
-
-    def normalize_reward(self, reward: Array) -> Array:
-        """Normalise rewards as the wrapper does, in float32; nothing is counted."""
-        if self._rewards is not None and self._norm_reward:
-            reward = self._rewards.normalize(reward)
-        return np.asarray(reward).astype(np.float32)
-
     def unnormalize_obs(self, obs: Any) -> Any:
         """Undo ``normalize_obs``; for a terminal observation of the last step, return the original."""
-        if self._observations is None:
-            return batches.copy(obs)
         for k, (shown, came) in enumerate(self._ends):
             if _same(obs, shown):
                 # Two that were clipped to the same values look equal; SB3 requests each once, in row order.
                 self._ends.append(self._ends.pop(k))
                 return batches.tree_map(np.copy, came)
-        return self._observations.unnormalize(obs)
-
-    def unnormalize_reward(self, reward: Array) -> Array:
-        """Undo ``normalize_reward``, except for clipping."""
-        if self._rewards is None or not self._norm_reward:
-            return reward
-        return self._rewards.unnormalize(reward)
+        return super().unnormalize_obs(obs)
 
     # -- statistics ----------------------------------------------------------------------------------------------------
 
