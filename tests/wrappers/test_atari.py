@@ -616,7 +616,7 @@ def test_an_id_that_is_no_atari_game_is_a_plan_error():
         (lambda: make("Pong", obs_type="grayscale"), r"expected colour images"),
         (
             lambda: make("Pong", continuous=True, full_action_space=True),
-            r"with NOOP, FIRE.*, got Box.*continuous=False, or give atari noop_max=0 and give it fire_reset=False",
+            r"NOOP, FIRE.*, got Box.*continuous=False, or give atari noop_max=0 and give atari fire_reset=False",
         ),
         (lambda: Script(meanings=("FIRE", "LEFT", "RIGHT")), r"begin with NOOP, FIRE.*full_action_space=True"),
     ],

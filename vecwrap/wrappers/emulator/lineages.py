@@ -112,7 +112,7 @@ def check_environment(env: Env, settings: Settings) -> None:
             f"with {sticky:g}: make it with the former, or give atari repeat_action_probability={sticky:g}"
         )
     noop = "give atari noop_max=0" if settings.noop_max else ""
-    fire = "give it fire_reset=False" if settings.fire_reset else ""
+    fire = "give atari fire_reset=False" if settings.fire_reset else ""
     refuse_actions(env, "atari", meanings_of(env, "atari"), noop, fire)
     space = env.observation_space
     colour = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 3 and space.shape[2] == 3
