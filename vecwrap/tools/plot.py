@@ -20,6 +20,7 @@ import numpy as np
 from vecwrap.env.saving import open_regular, write_whole
 from vecwrap.errors import PlotError, cut, did_you_mean, paths_looked_at, printable, printable_lines
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
+from vecwrap.wrappers.selfplay.results import MOST_SEATS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,6 +47,7 @@ class MonitorLog:
     lost: BoolArray  # ended because the sub-environment was lost, so that there is no score
     envs: IntArray  # which sub-environment each was of; -1 if the file does not say
     unreadable: int  # complete lines that are not episodes
+    played: Sequence[tuple[str, int, float]]  # opponent, seat and result of games against opponents
 
 
 def read_monitor_file(path: Path) -> MonitorLog:
@@ -63,13 +65,14 @@ def read_monitor_file(path: Path) -> MonitorLog:
         raise _no_monitor_file(path, text)
     first, _, below = text[: text.rfind("\n") + 1].partition("\n")
     header = _read_header(first, path) if first else {}
-    found = [_read_row(cells) for cells in _read_cells(below, path)]
+    table = _read_cells(below, path)
+    found = [_read_row(cells) for cells in table]
     rows = [row for row in found if row is not None]
     scores, lengths, ends, lost, envs = np.array(rows, dtype=np.float64).reshape(-1, 5).T
     continued = ends - np.cumsum(np.minimum(np.diff(ends, prepend=ends[:1]), 0))
-    return MonitorLog(
-        header, scores, lengths.astype(np.int64), continued, lost != 0, envs.astype(np.int64), len(found) - len(rows)
-    )
+    played = [game for game in map(_read_game, table) if game is not None] if table and "opponent" in table[0] else []
+    whole = lengths.astype(np.int64), continued, lost != 0, envs.astype(np.int64)
+    return MonitorLog(header, scores, *whole, len(found) - len(rows), played)
 
 
 def _read_header(line: str, path: Path) -> dict[str, Any]:
@@ -115,6 +118,15 @@ def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int, int] | 
     return row if not torn and 0 <= row[1] < _MOST and math.isfinite(row[2]) else None
 
 
+def _read_game(cells: Mapping[Any, Any]) -> tuple[str, int, float] | None:
+    """Read whom a game was played against, the learner's seat, and the result; None if there is none."""
+    try:
+        opponent, seat, result = cells["opponent"], int(cells["seat"]), float(cells["result"])
+    except (KeyError, ValueError, TypeError):  # a game that was lost has none
+        return None
+    return (opponent, seat, result) if opponent and 0 <= seat < MOST_SEATS and not math.isnan(result) else None
+
+
 def _env(cells: Mapping[Any, Any]) -> int:
     text = str(cells.get("env") or "")
     return int(text) if text.isdecimal() and len(text) < 10 else -1
@@ -143,6 +155,7 @@ class Seed:
         lost: the number of episodes left out because their sub-environment was lost.
         not_finite: the number left out because their score is not finite, or beyond 1e150, too large to compute with.
         unreadable: the number of lines that are not episodes.
+        played: opponent, seat and result of the games against opponents.
     """
 
     path: Path
@@ -157,6 +170,7 @@ class Seed:
     lost: int = 0
     not_finite: int = 0
     unreadable: int = 0
+    played: Sequence[tuple[str, int, float]] = ()
 
     def along(self, axis: str) -> FloatArray | IntArray:
         """Return the (m,) positions of the episodes on an axis: ``"steps"``, ``"episodes"`` from 1, ``"minutes"``."""
@@ -262,6 +276,7 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
         lost=int(lost.sum()),
         not_finite=int((~lost & ~finite).sum()),
         unreadable=sum(log.unreadable for log in logs),
+        played=[game for log in logs for game in log.played],
     )
 
 

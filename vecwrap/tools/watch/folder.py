@@ -14,7 +14,7 @@ from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, VIDEOS
 from vecwrap.tools.compare import Record, read_record
 from vecwrap.tools.plot import PATTERN, Run, read_runs
 from vecwrap.tools.watch.source import score_in_words, time_in_words
-from vecwrap.tools.watch.standing import results_of_files, standing
+from vecwrap.tools.watch.standing import results_of, standing
 from vecwrap.wrappers.selfplay.pool_files import PoolFolder
 from vecwrap.wrappers.selfplay.results import Results
 
@@ -174,9 +174,7 @@ class RunFolder:
         """Those of a pool within the folder, or else those beside the games."""
         pools = [path.parent for pattern in ("pool.json", "*/pool.json") for path in sorted(self.folder.glob(pattern))]
         if not pools:
-            self._refuse_outside(*GAMES)
-            files = [path for pattern in GAMES for path in sorted(self.folder.glob(pattern))]
-            self._standing = standing(results_of_files(files))
+            self._standing = standing(results_of(self._runs))
             return
         inside = [str(pool.relative_to(self.folder)) for pool in pools]
         self._refuse_outside(*(f"{name}/{file}" for name in inside for file in ("pool.json", "results/*.json")))

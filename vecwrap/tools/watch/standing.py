@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vecwrap.env.saving import open_regular
 from vecwrap.errors import ArgumentError, cut, printable
+from vecwrap.tools.plot import Run
 from vecwrap.tools.standings import score_matrix
 from vecwrap.wrappers.selfplay.ratings import bradley_terry
-from vecwrap.wrappers.selfplay.results import LEARNER, MOST_SEATS, Results, Row
+from vecwrap.wrappers.selfplay.results import LEARNER, Results
 
 MOST_PLAYERS = 24
 NAME = 40  # characters
-COLUMNS = ("opponent", "seat", "result")
 
 
 def standing(results: Results) -> dict[str, Any] | None:
@@ -63,27 +60,9 @@ def _number(value: float | None, digits: int = 1) -> float | None:
     return None if value is None or not math.isfinite(value) else round(float(value), digits)
 
 
-def results_of_files(paths: Iterable[Path]) -> Results:
-    """Read the results that monitors around `opponents` wrote beside each game; what cannot be read is left out."""
-    counts: dict[tuple[str, int], list[int]] = {}
-    for path in paths:
-        with open_regular(path) as binary:
-            lines = (line.decode(errors="replace") for line in binary)
-            next(lines, None)  # the header in JSON
-            reader = csv.DictReader(lines)
-            if not set(COLUMNS).issubset(reader.fieldnames or ()):
-                continue
-            for cells in reader:
-                read = _result(cells)
-                if read is not None:
-                    opponent, seat, result = read
-                    counts.setdefault((opponent, seat), [0, 0, 0])[(result < 0) + (result <= 0)] += 1
-    return Results(Row(LEARNER, *key, *won) for key, won in counts.items())
-
-
-def _result(cells: dict[Any, Any]) -> tuple[str, int, float] | None:
-    try:
-        opponent, seat, result = cells["opponent"], int(cells["seat"]), float(cells["result"])
-    except (KeyError, ValueError, TypeError):  # a game that was lost has none
-        return None
-    return (opponent, seat, result) if opponent and 0 <= seat < MOST_SEATS and not math.isnan(result) else None
+def results_of(runs: Iterable[Run]) -> Results:
+    """Return the results that monitors around `opponents` wrote beside each game."""
+    found = Results()
+    for opponent, seat, result in (game for run in runs for seed in run.seeds for game in seed.played):
+        found.record(LEARNER, opponent, seat=seat, result=result)
+    return found
