@@ -24,7 +24,7 @@ from vecwrap.pipeline.files import read_text, read_yaml
 from vecwrap.pipeline.run_folder import FACTS, PIPELINE, PROGRESS, read_facts
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.declares import declared_by
-from vecwrap.tools.plot import Run, Seed, add_legend, draw_curves, look, new_figure, plain
+from vecwrap.tools.plot import Run, Seed, add_legend, draw_curves, look, new_figure, plain, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -292,8 +292,7 @@ def _draw_ends(panel: Axes, compared: Sequence[Compared]) -> None:
         if each.iqm is not None:
             panel.plot(each.scores, [number] * len(each.scores), "o", ms=4, mfc="none", mec=colour, mew=0.9)
     panel.set_ylim(len(compared) - 0.4, -0.6)
-    names = [f"{each.name[:11]}…{each.name[-8:]}" if len(each.name) > 20 else each.name for each in compared]
-    panel.set_yticks(range(len(compared)), map(printable, names), parse_math=False)
+    panel.set_yticks(range(len(compared)), [short(each.name, 20) for each in compared], parse_math=False)
     panel.tick_params(axis="y", length=0, labelsize=9)
     panel.set_xlabel("final score")
     plain(panel, "x")

@@ -504,6 +504,12 @@ def look(number: int) -> dict[str, Any]:
     return {"color": COLOURS[place], "linestyle": DASHES[rounds % len(DASHES)]}
 
 
+def short(name: str, most: int = 32) -> str:
+    """A name in which the middle is left out if it is long."""
+    name = printable(name)
+    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
+
+
 def time_unit(runs: Iterable[Run]) -> tuple[str, int]:
     """Return how the time of runs is shown, and how many there are to a minute: seconds, if none took two minutes."""
     minutes = [float(seed.minutes[-1]) for run in runs for seed in run.seeds if len(seed.minutes)]
@@ -570,10 +576,7 @@ def add_legend(figure: Figure, drawn: Sequence[Run], title: str | None) -> None:
 
 def _in_legend(run: Run) -> str:
     """A run's name, shortened in its middle; a leading underscore would hide it from matplotlib's legends."""
-    name = printable(run.name)
-    if len(name) > MOST_CHARACTERS:
-        half = MOST_CHARACTERS // 2
-        name = f"{name[: half - 1]}…{name[-half:]}"
+    name = short(run.name, MOST_CHARACTERS)
     name += f" ({len(run.seeds)} seeds)" if len(run.seeds) > 1 else ""
     return f" {name}" if name.startswith("_") else name
 
