@@ -75,7 +75,7 @@ def test_an_environment_that_does_not_say_what_its_actions_mean_gets_its_action_
 @pytest.mark.parametrize(
     ("env", "noop_max", "message"),
     [
-        (Game(), -1, "noop_reset: noop_max: expected 0 or more, got -1"),
+        (Game(), -1, "noop_reset: noop_max: expected at least 0, got -1"),
         (
             Game(FIRES[1:]),
             3,

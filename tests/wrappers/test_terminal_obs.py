@@ -284,7 +284,7 @@ def test_goes_on_from_a_state_as_if_it_had_never_stopped(mode, tmp_path):
 
 
 def test_a_negative_record_is_refused():
-    with DummyBackend(factories()) as env, pytest.raises(PlanError, match="record: expected 0 or more endings, got -1"):
+    with DummyBackend(factories()) as env, pytest.raises(PlanError, match="record: expected at least 0, got -1"):
         TerminalObs(env, record=-1)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from vecwrap.errors import PlanError
+from vecwrap.errors import at_least
 from vecwrap.wrappers.emulator.openings import game_goes_on, noops, play_opening, refuse_actions
 
 
@@ -41,9 +41,7 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], noop_max: int = 30) -> None:
         super().__init__(env)
-        if noop_max < 0:
-            raise PlanError(f"noop_reset: noop_max: expected 0 or more, got {noop_max}")
-        self.noop_max = noop_max
+        self.noop_max = at_least("noop_reset: noop_max", noop_max, 0)
         game: Any = env.unwrapped
         meanings = game.get_action_meanings() if hasattr(game, "get_action_meanings") else ["NOOP"]
         refuse_actions(env, "noop_reset", meanings, "give noop_reset noop_max=0" if noop_max else "")

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import CheckpointError, PlanError, chosen_envs
+from vecwrap.errors import CheckpointError, PlanError, at_least, chosen_envs
 from vecwrap.rows.batch import Batch, leaves, take
 from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.saved import fitting, fitting_list, put
@@ -97,8 +97,7 @@ class RecordTrajectories(VecEnvWrapper):
         observations = _leaves_of("observations", self.single_observation_space)
         actions = _leaves_of("actions", self.single_action_space)
         ids = chosen_envs("record_trajectories: envs", envs, self.num_envs)
-        if max_steps < 1:
-            raise PlanError(f"record_trajectories: max_steps: expected at least 1, got {max_steps}")
+        at_least("record_trajectories: max_steps", max_steps, 1)
         self.dir = Path(dir).absolute()
         self.num_files = 0
         self._ids = ids

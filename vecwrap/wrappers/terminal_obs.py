@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vecwrap.env.saving import write_whole
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import ArgumentError, PlanError, check_info_key
+from vecwrap.errors import ArgumentError, PlanError, at_least, check_info_key
 from vecwrap.rows.batch import Batch, row, tree_map
 from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.saved import fitting, fitting_list, put
@@ -92,8 +92,7 @@ class TerminalObs(VecEnvWrapper):
     def __init__(self, env: VecEnv, *, key: str = "terminal_obs", record: int = 0) -> None:
         super().__init__(env)
         check_info_key("terminal_obs: key", key, "terminal_obs")
-        if record < 0:
-            raise PlanError(f"terminal_obs: record: expected 0 or more endings, got {record}")
+        at_least("terminal_obs: record", record, 0)
         if any(isinstance(inner, TerminalObs) and inner.key == key for inner in env.chain):
             raise PlanError(
                 f'terminal_obs: key: an inner terminal_obs reports infos["{key}"] already; leave one out, or give this '

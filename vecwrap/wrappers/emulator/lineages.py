@@ -9,7 +9,7 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 
-from vecwrap.errors import PlanError, one_of
+from vecwrap.errors import PlanError, at_least, one_of
 from vecwrap.sources.description import Env, wrappers_of
 from vecwrap.wrappers.emulator.openings import meanings_of, refuse_actions
 
@@ -85,8 +85,7 @@ def settle(lineage: str = "deepmind", **given: Any) -> Settings:
     one_of("atari: lineage", lineage, tuple(LINEAGES))
     settings = replace(LINEAGES[lineage], **{name: value for name, value in given.items() if value is not None})
     for name, least in (("noop_max", 0), ("frame_skip", 1), ("screen_size", 1)):
-        if getattr(settings, name) < least:
-            raise PlanError(f"atari: {name}: expected {least} or more, got {getattr(settings, name)}")
+        at_least(f"atari: {name}", getattr(settings, name), least)
     if settings.terminal_on_life_loss not in tuple(EPISODES):
         raise PlanError(
             f'atari: terminal_on_life_loss: expected true, false or "new_game", got {settings.terminal_on_life_loss!r}'
