@@ -143,13 +143,7 @@ def _whole(episodes: Any) -> int:
 class Quota:
     """What an evaluation counts: the first ``episodes`` of all sub-environments, as many of each as its quota.
 
-    Args:
-        env: the environment.
-        episodes: how many.
-
-    Attributes:
-        monitor: the environment with a monitor around it that reports what is counted, and nothing else.
-        lost: episodes that were lost before their sub-environment's quota was met.
+    ``monitor`` is the environment with a monitor around it that reports what is counted, and nothing else.
     """
 
     def __init__(self, env: VecEnv, episodes: int) -> None:

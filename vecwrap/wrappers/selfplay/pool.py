@@ -301,20 +301,17 @@ class OpponentPool:
         """Take over from the folder what is not known here, and refuse one that is of another game or make."""
         kept = Shared() if self._folder is None else self._folder.read_shared()
         self._makers.use(kept.make)
-        here = Shared(
-            make=self._makers.path,
-            keep=self._shared.keep or kept.keep,
-            observation_space=observation_space or self._shared.observation_space or kept.observation_space,
-            action_space=action_space or self._shared.action_space or kept.action_space,
-            pipeline=pipeline or self._shared.pipeline or kept.pipeline,
-        )
-        for key in ("make", "observation_space", "action_space", "pipeline"):
-            mine = getattr(here, key)
-            for theirs in (getattr(kept, key), getattr(self._shared, key)):
-                if theirs is not None and mine is not None and theirs != mine:
+        here = Shared(keep=self._shared.keep or kept.keep)
+        given = {"observation_space": observation_space, "action_space": action_space, "pipeline": pipeline}
+        for key, mine in {"make": self._makers.path, **given}.items():
+            for one in (mine, getattr(self._shared, key), getattr(kept, key)):
+                known = getattr(here, key)
+                if known is None:
+                    setattr(here, key, one)
+                elif one not in (None, known):
                     remedy = "leave make out, or correct pool.json" if key == "make" else "give another folder"
                     raise CheckpointError(
-                        f"{self._where}: {key}: expected a pool of {mine}, got one of {theirs}; {remedy}"
+                        f"{self._where}: {key}: expected a pool of {known}, got one of {one}; {remedy}"
                     )
         self._shared = here
         return kept
