@@ -75,7 +75,7 @@ class Live:
         self._file = self.folder if monitor is not None and monitor.paths else None
         self._began = time.perf_counter()
         self._games = deque() if monitor is None or self._file else monitor.keep_games(MOST_GAMES)
-        self._onlooker = _Onlooker(env)
+        self._onlooker = _Onlooker(env, has_monitor=monitor is not None)
         self._videos = (Path() if self.folder is None else self.folder).absolute() / VIDEOS
         self._fps = float(env.metadata.get("render_fps") or 30)
         self._counts: deque[tuple[float, int]] = deque()
@@ -196,9 +196,10 @@ class Live:
     def _rows(self, monitor: Monitor | None, now: float) -> list[dict[str, Any]]:
         core, books = self._core, self._core.books
         slots = getattr(books, "slots", None)  # gone once workers have ended
-        scores, lengths = np.full((2, core.num_envs), np.nan)
+        scores, lengths = self._onlooker.scores, self._onlooker.lengths.astype(np.float64)
         if monitor is not None:
             at = monitor.face.numbering.sources(monitor.face.pending.all_ids)
+            scores, lengths = scores.copy(), lengths.copy()
             scores[at], lengths[at], _ = monitor.games
         restarts, reasons = self._recovered()
         self._restarted_at[restarts > self._restarts] = now
@@ -300,8 +301,9 @@ class Live:
 class _Onlooker:
     """What the stepping thread calls while somebody looks; the server's thread reads what it keeps."""
 
-    def __init__(self, env: VecEnv) -> None:
+    def __init__(self, env: VecEnv, *, has_monitor: bool) -> None:
         self.viewers = 0
+        self._has_monitor = has_monitor  # which counts scores and lengths
         backend = env.unwrapped
         n = backend.num_envs
         self._books = env.core.books
@@ -319,6 +321,8 @@ class _Onlooker:
         self.frames: dict[int, NDArray[np.uint8]] = {}
         self.times = StepTimes(env)
         self.steps = 0
+        self.scores: FloatArray = np.full(n, np.nan)  # unknown until a game begins
+        self.lengths: FloatArray = np.full(n, np.nan)
         self.lives: FloatArray = np.full(n, np.nan)
         # Rows, actions, rewards; whether each acted, was lost, terminated, truncated. Words are made when asked for.
         self._steps: deque[tuple[IntArray, Batch, FloatArray, BoolArray]] = deque(maxlen=200)
@@ -379,6 +383,9 @@ class _Onlooker:
     def _keep(self, step: StepResult) -> None:
         ids = step.env_ids
         self.steps += int(np.count_nonzero(step.acted))
+        if not self._has_monitor:
+            self.scores[ids] = np.where(step.raw_first, 0.0, self.scores[ids] + step.raw_rewards)
+            self.lengths[ids] = np.where(step.raw_first, 0, self.lengths[ids] + step.acted)
         lives = step.infos.get("lives")
         if isinstance(lives, np.ndarray) and lives.dtype.kind in "iuf" and lives.shape == ids.shape:
             told = step.infos.get("_lives", np.ones(len(ids), dtype=np.bool_))
