@@ -237,8 +237,11 @@ def test_settings_that_do_not_fit_are_refused_where_it_is_made(settings, error, 
         make_vec(**settings)
 
 
-def test_an_environment_as_stats_is_given_to_make_vec():
+def test_an_environment_as_stats_is_given_to_make_vec_and_not_registered():
     with vecwrap.build("CartPole-v1", n=1, wrappers=["normalize"], backend="dummy") as training:
+        with pytest.raises(SpecError, match=r"register: stats: expected a file .* pass it to gymnasium\.make_vec"):
+            vecwrap.register(ID, "CartPole-v1 backend=dummy | normalize", stats=training)
+        assert ID not in gymnasium.registry
         vecwrap.register(ID, "CartPole-v1 backend=dummy | normalize")
         make_vec(stats=training).close()
 

@@ -65,6 +65,11 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
     _refuse_a_number("register", settings)
     if "wrappers" in settings:
         raise SpecError("register: wrappers: gymnasium.make_vec takes them for its own; write them in the pipeline.")
+    if isinstance(settings.get("stats"), VecEnv):
+        raise SpecError(
+            "register: stats: expected a file written by save, got an environment, which Gymnasium cannot copy; pass "
+            "it to gymnasium.make_vec instead."
+        )
     read(pipeline)
     if isinstance(pipeline, Path) or (isinstance(pipeline, str) and is_file(pipeline)):
         pipeline = str(Path(pipeline).absolute())
