@@ -17,7 +17,7 @@ from benchmarks.environments import loops_per_microsecond
 from benchmarks.workloads import Workload, workloads
 from vecwrap.cli.measure import print_result, progress
 from vecwrap.tools.measure import WorkResult, measure_rounds
-from vecwrap.tools.report import describe_machine, machine_line, markdown, to_data
+from vecwrap.tools.report import describe_machine, machine_line, to_data
 
 INTERRUPTED = 130  # 128 + SIGINT, as in shells
 WIDTH = 160  # of tables that go to a file or a pipe
@@ -67,7 +67,7 @@ def main(given: Sequence[str] | None = None) -> int:
     def keep() -> None:
         """Write the results so far, in case the run is killed later."""
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "bench.md").write_text(markdown(machine, results), encoding="utf-8")
+        (options.out / "bench.md").write_text(pages.markdown(machine, results), encoding="utf-8")
         data = json.dumps(to_data(machine, results), indent=2)
         (options.out / "bench.json").write_text(data + "\n", encoding="utf-8")
 

@@ -19,9 +19,10 @@ from gymnasium import wrappers
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import vecwrap
+from benchmarks.pages import table
 from vecwrap.tools.measure import SEED, Contender, Measurement, Sample, Throughput, WorkResult, measure_rounds, steps
 from vecwrap.tools.measure import action_batches as batches_of
-from vecwrap.tools.report import figure, table
+from vecwrap.tools.report import figure
 
 ENVIRONMENTS = ("CartPole-v1", "MountainCarContinuous-v0", "FrozenLake-v1", "LunarLander-v3", "HalfCheetah-v5")
 CHAIN = ["clip_action", "normalize", "monitor"]

@@ -19,8 +19,8 @@ from pettingzoo import ParallelEnv
 
 import vecwrap
 from benchmarks.beside import lines, opened
+from benchmarks.pages import table
 from vecwrap.tools.measure import SEED, Contender, Throughput, measure_rounds
-from vecwrap.tools.report import table
 
 GAMES, CHEAP = 64, 32
 

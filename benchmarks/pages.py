@@ -7,12 +7,28 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.tools.measure import QUANTITIES, WorkResult
-from vecwrap.tools.report import figure, machine_line, table
+from vecwrap.tools.report import figure, machine_line, result_table
 
-__all__ = ["publish", "tables"]
+__all__ = ["markdown", "publish", "table", "tables"]
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 BEGIN, END = "<!-- figures: written by `make bench BENCH_ARGS=--publish` -->", "<!-- end of figures -->"
+
+
+def markdown(machine: dict[str, Any], results: Sequence[WorkResult]) -> str:
+    """Return all tables as one page's text, the machine first."""
+    parts = [f"Measured on: {machine_line(machine)}. Load before: {machine['load']}.\n"]
+    for result in results:
+        parts.append(f"### {result.title}\n\n{result.how}\n")
+        quantities = result.quantities or ["rate"]  # if nobody has figures, at least the reasons
+        parts += [table(result_table(result, q)) for q in quantities]
+    return "\n".join(parts)
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, from its header on."""
+    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines) + "\n"
 
 
 def tables(machine: dict[str, Any], results: Sequence[WorkResult]) -> str:

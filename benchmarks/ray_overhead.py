@@ -19,12 +19,13 @@ import numpy as np
 import ray
 
 from benchmarks.environments import Toy
+from benchmarks.pages import table
 from vecwrap.backends.ray import Ray
 from vecwrap.backends.shmem import Shmem
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.testing import on
 from vecwrap.tools.measure import SEED, Contender, Measurement, Sample, measure_rounds
-from vecwrap.tools.report import figure, table
+from vecwrap.tools.report import figure
 
 SIZES = {"32 B": 32, "1 kB": 1 << 10, "32 kB": 1 << 15, "256 kB": 1 << 18, "1 MB": 1 << 20}
 ACTORS = (1, 3, 8)

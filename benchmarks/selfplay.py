@@ -18,9 +18,10 @@ import gymnasium
 import numpy as np
 
 import vecwrap
+from benchmarks.pages import table
 from benchmarks.start_one import pss_mb
 from vecwrap.tools.measure import SEED, Contender, Throughput, WorkResult, measure_rounds
-from vecwrap.tools.report import figure, table
+from vecwrap.tools.report import figure
 
 GAMES = 64
 MOVES = 7

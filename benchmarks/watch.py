@@ -18,8 +18,9 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 import vecwrap
+from benchmarks.pages import table
 from vecwrap.tools.measure import SEED, Contender, Sample, Throughput, WorkResult, action_batches, measure_rounds, steps
-from vecwrap.tools.report import figure, table
+from vecwrap.tools.report import figure
 
 N = 8
 CASES = {

@@ -421,6 +421,12 @@ def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:
     return value
 
 
+def at_least(argument: str, value: int, least: int) -> int:
+    if value < least:
+        raise PlanError(f"{argument}: expected at least {least}, got {value}")
+    return int(value)
+
+
 def refuse_one_text(argument: str, names: Any) -> None:
     """Refuse a text instead of a list of names; otherwise its letters would count as names."""
     if isinstance(names, str):

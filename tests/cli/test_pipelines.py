@@ -142,7 +142,7 @@ def test_the_evaluation_is_read_with_what_is_set_in_its_section():
         (["--set", "wrappers.framestack.k=four"],
          '--set: wrappers[0] "framestack", argument k: expected int, got "four".'),
         (["--set", "wrappers.framestack="], '--set: wrappers[0] "framestack": the argument k is missing.'),
-        (["--set", "wrappers.framestack=0"], '--set: wrappers[0] "framestack": k: expected 1 or more observations'),
+        (["--set", "wrappers.framestack=0"], '--set: wrappers[0] "framestack": k: expected at least 1'),
         (["--set", "wrappers.monitor={dir: 4}"], '--set: wrappers[1] "monitor", argument dir: expected '),
         (["--set", "n=0"], "--set: n: expected at least 1 sub-environment, got 0."),
         (["--set", "seed='4"], "--set: seed: a quote that does not end where the text ends: '4."),

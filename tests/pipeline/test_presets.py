@@ -134,5 +134,5 @@ def test_what_does_not_fit_is_told_with_its_place(wrappers, error, message):
 
 def test_a_wrapper_that_refuses_is_told_with_the_line_of_the_preset():
     text = "env: CartPole-v1\nn: 2\nbackend: dummy\nwrappers:\n  - short: {k: 0}\n"
-    with pytest.raises(PlanError, match=r'^p\.yaml:5: wrappers\[0\]\.short\[1\] "framestack": .*expected 1 or more'):
+    with pytest.raises(PlanError, match=r'^p\.yaml:5: wrappers\[0\]\.short\[1\] "framestack": .*expected at least 1'):
         plan(PipelineSpec.from_yaml(text, "p.yaml")).with_spaces()

@@ -616,7 +616,7 @@ def test_an_id_that_is_no_atari_game_is_a_plan_error():
         (lambda: make("Pong", obs_type="grayscale"), r"expected colour images"),
         (
             lambda: make("Pong", continuous=True, full_action_space=True),
-            r"begin with NOOP, FIRE.*, got Box.*continuous=False, or give atari noop_max=0, fire_reset=False",
+            r"NOOP, FIRE.*, got Box.*continuous=False, or give atari noop_max=0 and give atari fire_reset=False",
         ),
         (lambda: Script(meanings=("FIRE", "LEFT", "RIGHT")), r"begin with NOOP, FIRE.*full_action_space=True"),
     ],
@@ -688,9 +688,9 @@ def test_with_noop_max_0_actions_may_be_continuous_and_a_lost_life_is_followed_b
     [
         ({"terminal_on_life_loss": "newgame"}, 'terminal_on_life_loss: expected true, false or "new_game", got '),
         ({"lineage": "deepmnd"}, r'expected deepmind or machado, got "deepmnd". Did you mean "deepmind"\?'),
-        ({"frame_skip": 0}, "frame_skip: expected 1 or more, got 0"),
-        ({"noop_max": -1}, "noop_max: expected 0 or more, got -1"),
-        ({"screen_size": 0}, "screen_size: expected 1 or more, got 0"),
+        ({"frame_skip": 0}, "frame_skip: expected at least 1, got 0"),
+        ({"noop_max": -1}, "noop_max: expected at least 0, got -1"),
+        ({"screen_size": 0}, "screen_size: expected at least 1, got 0"),
         ({"repeat_action_probability": 1.0}, "repeat_action_probability: expected 0 or more and less than 1, got 1.0"),
     ],
 )

@@ -109,7 +109,7 @@ def test_an_id_that_skips_by_itself_is_made_without():
 @pytest.mark.parametrize(
     ("env", "arguments", "message"),
     [
-        (ToyEnv(), {"frame_skip": 0}, "frame_skip: frame_skip: expected 1 or more steps, got 0"),
+        (ToyEnv(), {"frame_skip": 0}, "frame_skip: frame_skip: expected at least 1, got 0"),
         (ToyEnv(), {"pooling": "mean"}, 'frame_skip: pooling: expected none or max, got "mean"'),
         (ToyEnv(observation_space=spaces.Discrete(3)), {"pooling": "max"},
          'frame_skip: pooling: "max" expects observations of a Box, got Discrete(3); leave pooling out'),

@@ -349,7 +349,7 @@ def test_goes_on_from_a_state_as_if_it_had_never_stopped():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"k": 0}, "framestack: k: expected 1 or more observations, got 0"),
+        ({"k": 0}, "framestack: k: expected at least 1, got 0"),
         ({"k": 4, "axis": "chanel"}, 'framestack: axis: expected new or channel, got "chanel". '
                                      'Did you mean "channel"?'),
         ({"k": 4, "padding": "reset"}, 'framestack: padding: expected zero or first, got "reset". '

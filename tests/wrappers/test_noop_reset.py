@@ -75,13 +75,13 @@ def test_an_environment_that_does_not_say_what_its_actions_mean_gets_its_action_
 @pytest.mark.parametrize(
     ("env", "noop_max", "message"),
     [
-        (Game(), -1, "noop_reset: noop_max: expected 0 or more, got -1"),
+        (Game(), -1, "noop_reset: noop_max: expected at least 0, got -1"),
         (
             Game(FIRES[1:]),
             3,
-            "noop_reset: expected NOOP as the first action, got FIRE, RIGHT, LEFT; make",
+            "noop_reset: expected discrete actions that begin with NOOP, got FIRE, RIGHT, LEFT: make",
         ),
-        (gymnasium.make("Pendulum-v1"), 3, "noop_reset: expected discrete actions where 0 is a no-op, got Box"),
+        (gymnasium.make("Pendulum-v1"), 3, "noop_reset: expected discrete actions that begin with NOOP, got Box"),
     ],
 )
 def test_what_does_not_fit_is_refused(env, noop_max, message):
@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_refused(env, noop_max, message):
 def test_actions_that_begin_elsewhere_are_refused():
     env = ToyEnv()
     env.action_space = spaces.Discrete(3, start=1)
-    with pytest.raises(PlanError, match="where 0 is a no-op"):
+    with pytest.raises(PlanError, match="begin with NOOP"):
         NoopReset(env)
 
 

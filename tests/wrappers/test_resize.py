@@ -75,7 +75,7 @@ def test_a_space_that_it_cannot_serve_is_refused(space):
 
 @pytest.mark.parametrize(("size", "name"), [((0,), "height"), ((4, 0), "width")])
 def test_a_size_below_1_is_refused(size, name):
-    with pytest.raises(PlanError, match=f"^resize: {name}: expected 1 or more pixels, got 0$"):
+    with pytest.raises(PlanError, match=f"^resize: {name}: expected at least 1, got 0$"):
         Resize(Game(frames=FRAMES), *size)
 
 

@@ -134,7 +134,7 @@ def test_going_on_after_a_load_equals_never_having_stopped():
             {"limit": None},
             "time_aware: expected an environment with a time limit, got one without; put time_limit",
         ),
-        (BOX, {"limit": 0}, "time_aware: limit: expected 1 step or more, got 0"),
+        (BOX, {"limit": 0}, "time_aware: limit: expected at least 1, got 0"),
         (TREE, {"key": "a"}, 'time_aware: key: the observations have a member "a" already; give another name'),
         (BOX, {"key": "obs"}, 'time_aware: key: the observations have a member "obs" already; give another name'),
         (spaces.Sequence(BOX), {}, "time_aware: expected observations with a flat form of fixed size, got Dict("),

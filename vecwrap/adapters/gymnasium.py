@@ -93,7 +93,8 @@ def make_vec(
     if max_episode_steps is not None:
         settings["env_kwargs.max_episode_steps"] = max_episode_steps
     spec = in_mode(read(pipeline), mode, settings)
-    if "autoreset" not in settings and not _says_mode(spec):
+    says_mode = spec.autoreset != Autoreset.SAME_STEP.value or ("autoreset",) in spec.source.places
+    if "autoreset" not in settings and not says_mode:
         spec = spec.override(autoreset=Autoreset.NEXT_STEP.value)
     return build_plan(plan(spec), stats)
 
@@ -112,13 +113,11 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         self.render_mode = env.render_mode
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
         super().reset(seed=seed)
         observations, infos = self.vecwrap_env.reset(seed=seed, options=options)
         return self._first(observations), row_of(infos, 0)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take one action."""
         observations, rewards, terminations, truncations, infos = self.vecwrap_env.step([action])
         return (
             self._first(observations),
@@ -127,11 +126,9 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         )
 
     def render(self) -> Any:
-        """Return what the environment renders."""
         return self.vecwrap_env.render()[0]
 
     def close(self) -> None:
-        """Close the environment and what its wrappers have opened."""
         self.vecwrap_env.close()
 
     def _first(self, observations: Any) -> Any:
@@ -159,8 +156,3 @@ def _refuse_a_number(where: str, settings: Mapping[str, Any]) -> None:
     for name in ("n", "num_envs"):
         if name in settings:
             raise SpecError(f"{where}: {name}: gymnasium.make_vec sets the number, with num_envs=; leave it out here.")
-
-
-def _says_mode(spec: PipelineSpec) -> bool:
-    """Whether a mode was set explicitly, even to the usual default."""
-    return spec.autoreset != Autoreset.SAME_STEP.value or ("autoreset",) in spec.source.places

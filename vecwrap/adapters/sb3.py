@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.vector import VectorEnv
 
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import Autoreset
@@ -122,19 +121,16 @@ def _refuse_without_sb3(name: str) -> None:
 
 def _halves_of(env: VecEnv) -> tuple[ObservationNormalizer | None, RewardNormalizer | None]:
     """Find the normalisers; SB3 supports one of each kind."""
-    found: list[tuple[VecEnv, Any]] = []
-    for wrapper in env.chain:
-        parts = wrapper.normalizers() if isinstance(wrapper, VecEnvWrapper) else ()
-        found.extend((wrapper, part) for part in parts)
-        if not parts and isinstance(wrapper, VecEnvWrapper) and wrapper.wrapper_statistics():
+    wrappers: Any = env.chain[:-1]
+    for wrapper in wrappers:
+        if wrapper.wrapper_statistics() and not wrapper.normalizers():
             warnings.warn(
                 f"to_sb3: Stable-Baselines3's EvalCallback does not know the statistics of {type(wrapper).__name__}, "
                 "and does not copy them to the evaluation environment; build that with stats=env, which shares them",
                 stacklevel=3,
             )
-    observations = _only("observations", ObservationNormalizer, found)
-    rewards = _only("rewards", RewardNormalizer, found)
-    return observations, rewards
+    found = [(wrapper, half) for wrapper in wrappers for half in wrapper.normalizers()]
+    return _only("observations", ObservationNormalizer, found), _only("rewards", RewardNormalizer, found)
 
 
 def _only(what: str, kind: type[Any], found: list[tuple[VecEnv, Any]]) -> Any:

@@ -49,7 +49,6 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     @property
     def spec(self) -> Any:
-        """Gymnasium's EnvSpec of the environment, or None."""
         return self.vecwrap_env.spec
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -113,7 +112,6 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         self.resting = (~step.alive, batches.copy(step.observations)) if rests else None
 
     def close(self) -> None:
-        """Close the environment."""
         self.vecwrap_env.close()
 
     def _bring_home(self) -> None:
@@ -125,22 +123,21 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def _infos(self, step: StepResult, dones: Array, rested: tuple[BoolArray, Any] | None) -> list[dict[str, Any]]:
         """One dict per row; for a row that ended, the step's own info, with the reset's info kept separately."""
-        if not (step.infos or dones.any()):
-            return [{} for _ in range(self.num_envs)]
+        infos: list[dict[str, Any]] = [{} for _ in self._seeds]
         added = {name: step.infos[name] for key in step.added for name in (key, f"_{key}")}
         others = {key: value for key, value in step.infos.items() if key not in added}
         books, finals = self.vecwrap_env.core.books, step.final_infos or {}
         # A wrapper that numbers rows itself makes their infos itself.
         as_given = self.vecwrap_env.face.numbering is books
         before, finals_before = books.latest_infos if as_given else ({}, None)
-        finals_before = finals_before or {}
+        changes, of_ends = _Changes(before, others), _Changes(finals_before or {}, finals)
+        rows: Sequence[int] = range(self.num_envs)
         if not (before or others or finals_before or finals):  # no environment tells anything, as CartPole
-            return self._infos_of_wrappers(step, added, dones, rested)
-        changes, of_ends = _Changes(before, others), _Changes(finals_before, finals)
-        infos = []
-        for i, done in enumerate(dones.tolist()):
+            rows = np.logical_or.reduce([dones, *(added[f"_{key}"] for key in step.added)]).nonzero()[0].tolist()
+        for i in rows:
             own, own_final = books.slots.own_infos(i) if as_given else ({}, {})
             info, of_step = changes.made_to(own, i), row_of(added, i)
+            done = dones.item(i)
             if done and step.first[i]:  # not so where an agent leaves a game that goes on
                 of_rest = rested is not None and rested[0][i]
                 self.reset_infos[i], info = info, {} if of_rest else of_ends.made_to(own_final, i)
@@ -149,25 +146,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             if done:
                 info["terminal_observation"] = _last_of(step, i, rested)
             info.update(of_step)
-            infos.append(info)
-        return infos
-
-    def _infos_of_wrappers(
-        self, step: StepResult, added: Infos, dones: Array, rested: tuple[BoolArray, Any] | None
-    ) -> list[dict[str, Any]]:
-        """The same where only wrappers have added infos: rows without any are not looked at."""
-        infos: list[dict[str, Any]] = [{} for _ in self._seeds]
-        told = dones
-        for key in step.added:
-            told = told | added[f"_{key}"]
-        for i in told.nonzero()[0].tolist():
-            info = infos[i]
-            done = dones.item(i)
-            if done:
-                info["terminal_observation"] = _last_of(step, i, rested)
-            info.update(row_of(added, i))
-            if done and step.first[i]:
-                self.reset_infos[i] = {"restarted": info["restarted"]} if "restarted" in info else {}
+            infos[i] = info
         return infos
 
     def _own(self, observations: Any) -> Any:
@@ -189,7 +168,6 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         return None if masks is None else [masks[i] for i in ids]
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Return an attribute of each sub-environment."""
         env, ids = self.vecwrap_env, self._ids(indices)
         if attr_name == METHOD and (masks := self._masks_of(ids)) is not None:
             return [lambda mask=mask: mask for mask in masks]
@@ -221,7 +199,6 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of each sub-environment."""
         ids = self._ids(indices)
         if not ids:
             return []
@@ -316,12 +293,13 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     SB3 looks for a ``VecNormalize`` to synchronise an evaluation environment (``EvalCallback``), to store values from
     before normalisation (off-policy algorithms), to normalise stored values, and to save statistics
-    (``CheckpointCallback``). All of this uses the statistics and arithmetic of the wrappers here.
+    (``CheckpointCallback``). All of this uses the statistics of the wrappers here; the arithmetic is SB3's own.
 
     SB3 un-normalises terminal observations, which cannot undo clipping; here the original ones are returned.
     """
 
     norm_obs = property(lambda self: self._observations is not None)
+    norm_obs_keys = property(lambda self: self._observations and list(self._observations.statistics))
     clip_obs = property(lambda self: self._observations and self._observations.clip)
     clip_reward = property(lambda self: self._rewards and self._rewards.clip)
     epsilon = property(lambda self: (self._rewards or self._observations).epsilon)
@@ -342,7 +320,6 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def reset(self) -> Any:
-        """Start an episode in every sub-environment."""
         self._shown = self.venv.reset()
         self.reset_infos = self.venv.reset_infos  # the same list, because steps write into it
         self._paid = np.zeros(self.num_envs, np.float32)
@@ -350,11 +327,9 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         return batches.copy(self._shown)
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        """Take a step."""
         return self._kept(*self.venv.step(actions))
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        """Wait for the result of ``step_async``."""
         return self._kept(*self.venv.step_wait())
 
     def _kept(
@@ -400,32 +375,14 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
             _refuse("rewards", "normalize_reward")
         return original.astype(np.float32)
 
-    def normalize_obs(self, obs: Any) -> Any:
-        """Normalise observations, one or a batch, as the wrapper does; nothing is counted."""
-        return batches.copy(obs) if self._observations is None else self._observations.normalize(obs)
-
-    def normalize_reward(self, reward: Array) -> Array:
-        """Normalise rewards as the wrapper does, in float32; nothing is counted."""
-        if self._rewards is not None and self._norm_reward:
-            reward = self._rewards.normalize(reward)
-        return np.asarray(reward).astype(np.float32)
-
     def unnormalize_obs(self, obs: Any) -> Any:
         """Undo ``normalize_obs``; for a terminal observation of the last step, return the original."""
-        if self._observations is None:
-            return batches.copy(obs)
         for k, (shown, came) in enumerate(self._ends):
             if _same(obs, shown):
                 # Two that were clipped to the same values look equal; SB3 requests each once, in row order.
                 self._ends.append(self._ends.pop(k))
                 return batches.tree_map(np.copy, came)
-        return self._observations.unnormalize(obs)
-
-    def unnormalize_reward(self, reward: Array) -> Array:
-        """Undo ``normalize_reward``, except for clipping."""
-        if self._rewards is None or not self._norm_reward:
-            return reward
-        return self._rewards.unnormalize(reward)
+        return super().unnormalize_obs(obs)
 
     # -- statistics ----------------------------------------------------------------------------------------------------
 
@@ -608,7 +565,7 @@ class _FiveTuples:
         observations, rewards, dones, infos = self.venv.step(actions)
         dones = np.array(dones, dtype=np.bool_)
         truncations = dones & [bool(info.get("TimeLimit.truncated", False)) for info in infos]
-        rows = [_own_info(info) for info in infos]
+        rows = [snapshot({key: value for key, value in info.items() if key not in ENDS}) for info in infos]
         if not dones.any():
             return observations, rewards, dones & ~truncations, truncations, columns(rows)
         final_obs = batches.object_array([None] * self.num_envs)
@@ -628,11 +585,6 @@ class _FiveTuples:
 
     def close(self) -> None:
         self.venv.close()
-
-
-def _own_info(info: dict[str, Any]) -> dict[str, Any]:
-    """An info without the keys for the flags and the terminal observation."""
-    return snapshot({key: value for key, value in info.items() if key not in ENDS})
 
 
 def _spec(venv: Any) -> Any:

@@ -135,12 +135,10 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         self.vecwrap_env.set_attr(key, [value] * len(ids), ids)
 
     def render(self, **kwargs: Any) -> list[Any]:
-        """Return what each sub-environment renders."""
         self._bring_home()
         return list(self.vecwrap_env.render())
 
     def close(self) -> None:
-        """Close the environment."""
         self.is_closed = True
         self.vecwrap_env.close()
 

@@ -103,7 +103,6 @@ class Journal:
             self._try(STATISTICS, lambda: checkpoint.write_state(self.folder / STATISTICS, state))
 
     def end(self, how: str, tally: Tally) -> None:
-        """Write how the run ended, and its results."""
         self._facts |= {
             "ended": _now(),
             "end": how,
@@ -115,7 +114,6 @@ class Journal:
         self._try(FACTS, self._write_facts)
 
     def close(self) -> None:
-        """Close the files."""
         self._log.close()
         self._progress.close()
 

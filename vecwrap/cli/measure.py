@@ -7,8 +7,7 @@ import itertools
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,19 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.cli.command import (
-    BackendName,
-    Evaluation,
-    Json,
-    NoImports,
-    Number,
-    Pipeline,
-    PolicyName,
-    Settings,
-    command,
-    count_option,
-    terminal,
-)
+from vecwrap.cli import command as cli
 from vecwrap.cli.output import figures_table, name_table, print_json
 from vecwrap.cli.pipelines import read_pipeline
 from vecwrap.env.vec_env import VecEnv
@@ -42,7 +29,7 @@ from vecwrap.tools.peers import PEERS, read_names
 from vecwrap.tools.player import Player
 from vecwrap.tools.report import describe_machine, figure, machine_line, result_table, to_data
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
-from vecwrap.tools.timing import Part, Stopwatch
+from vecwrap.tools.timing import Stopwatch
 from vecwrap.tools.tournament import Tournament, tournament
 from vecwrap.tools.tune import Tuned, search
 from vecwrap.wrappers.selfplay.pool import OpponentPool
@@ -54,43 +41,26 @@ IN_FULL = 100  # columns from which on the table has bars and descriptions
 _COLOURS = {"environment": "green", "wrapper": "cyan", "backend": "yellow", "face": "blue", "policy": "magenta"}
 
 
-@dataclass
-class _Timed:
-    """The measurements."""
-
-    description: str
-    parts: list[Part]  # those that ran
-    steps: int
-
-    @property
-    def microseconds(self) -> float:
-        """A whole vector step."""
-        return sum(map(self.of, self.parts))
-
-    def of(self, part: Part) -> float:
-        """Microseconds of a part in a vector step."""
-        return part.nanoseconds / 1e3 / self.steps
-
-
-@command("time", "examples/pong.yaml --seconds 10 --policy my_agent:act")
+@cli.command("time", "examples/pong.yaml --seconds 10 --policy my_agent:act")
 def time_pipeline(
-    pipeline: Pipeline,
+    pipeline: cli.Pipeline,
     steps: Annotated[
         int | None,
-        count_option(help="Agent steps over all sub-environments, including untimed ones."),
+        cli.count_option(help="Agent steps over all sub-environments, including untimed ones."),
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0.001, help="How long. Default: 5, or no limit with --steps.")
     ] = None,
-    policy: PolicyName = "random",
-    n: Number = None,
-    backend: BackendName = None,
-    settings: Settings = None,
-    evaluation: Evaluation = False,
-    as_json: Json = False,
+    policy: cli.PolicyName = "random",
+    n: cli.Number = None,
+    backend: cli.BackendName = None,
+    settings: cli.Settings = None,
+    evaluation: cli.Evaluation = False,
+    as_json: cli.Json = False,
 ) -> int:
     """Run a pipeline and show where a step's time goes: each wrapper, the backend's wait, the copy, the policy."""
-    spec, console = read_pipeline(pipeline, settings, {"n": n, "backend": backend}, evaluation=evaluation), terminal()
+    spec = read_pipeline(pipeline, settings, {"n": n, "backend": backend}, evaluation=evaluation)
+    console = cli.terminal()
     if steps is None and seconds is None:
         seconds = DEFAULT_SECONDS
     with contextlib.ExitStack() as stack:
@@ -101,7 +71,7 @@ def time_pipeline(
         env.action_space.seed(spec.seed)
         measured = _measure(env, find_policy(policy, env), policy, steps, seconds, interrupt)
     if as_json:
-        print_json(_timing_data(measured), console)
+        print_json(measured, console)
     else:
         _show_timing(measured, console)
     return 128 + interrupt.number if interrupt.asked else 0
@@ -109,7 +79,8 @@ def time_pipeline(
 
 def _measure(
     env: VecEnv, act: Policy, name: str, steps: int | None, seconds: float | None, interrupt: Interrupt
-) -> _Timed:
+) -> dict[str, Any]:
+    """Return what ran, inner parts first, and for how long, as plain data."""
     if name == "random":
         env.reset()  # its infos may have masks
     player = Player(env, act, where=f"--policy {name}")
@@ -126,8 +97,15 @@ def _measure(
         _take(taken, None, math.inf if seconds is None else seconds)
     if not watch.steps:
         raise VecwrapError("time: ended before a step was timed; increase --steps, or press Ctrl-C later")
-    ran = [part for part in watch.parts if part.calls or part.kind == "other"]
-    return _Timed(repr(env), ran, watch.steps)
+    parts = [
+        {**vars(part), "microseconds": part.nanoseconds / 1e3 / watch.steps}
+        for part in watch.parts
+        if part.calls or part.kind == "other"
+    ]
+    whole = sum(part["microseconds"] for part in parts)
+    for part in parts:
+        part["share"] = part["microseconds"] / whole
+    return {"environment": repr(env), "vector_steps": watch.steps, "microseconds": whole, "parts": parts}
 
 
 def _take(taken: Iterator[None], most: int | None, seconds: float) -> None:
@@ -141,34 +119,23 @@ def _take(taken: Iterator[None], most: int | None, seconds: float) -> None:
 # -- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def _show_timing(measured: _Timed, console: Console) -> None:
+def _show_timing(measured: Mapping[str, Any], console: Console) -> None:
     in_full = console.width >= IN_FULL
     table = figures_table("part", "µs/step", "share")
     if in_full:
         table.add_column("", no_wrap=True)
         table.add_column("", style="dim", overflow="fold")
-    whole, most = measured.microseconds, max(map(measured.of, measured.parts))
-    for part in measured.parts:
-        colour, time_of = _COLOURS.get(part.kind, "white"), measured.of(part)
-        name = Text(f"backend: {part.name}" if part.kind == "backend" else part.name, style=colour)
-        bar = Text("█" * round(BAR * time_of / most), style=colour)
-        table.add_row(name, f"{time_of:,.1f}", f"{time_of / whole:.1%}", *((bar, part.what) if in_full else ()))
-    table.add_row(Text("all", style="bold"), f"{whole:,.1f}", "100.0%", style="bold")
-    console.print(Text(measured.description, style="bold"))
+    most = max(part["microseconds"] for part in measured["parts"])
+    for part in measured["parts"]:
+        colour = _COLOURS.get(part["kind"], "white")
+        name = Text(f"backend: {part['name']}" if part["kind"] == "backend" else part["name"], style=colour)
+        bar = Text("█" * round(BAR * part["microseconds"] / most), style=colour)
+        figures = f"{part['microseconds']:,.1f}", f"{part['share']:.1%}"
+        table.add_row(name, *figures, *((bar, part["what"]) if in_full else ()))
+    table.add_row(Text("all", style="bold"), f"{measured['microseconds']:,.1f}", "100.0%", style="bold")
+    console.print(Text(measured["environment"], style="bold"))
     console.print(table)
-    console.print(Text(f"{measured.steps:,} vector steps were timed.", style="dim"))
-
-
-def _timing_data(measured: _Timed) -> dict[str, Any]:
-    return {
-        "environment": measured.description,
-        "vector_steps": measured.steps,
-        "microseconds": measured.microseconds,
-        "parts": [
-            {**vars(part), "microseconds": measured.of(part), "share": measured.of(part) / measured.microseconds}
-            for part in measured.parts
-        ],
-    }
+    console.print(Text(f"{measured['vector_steps']:,} vector steps were timed.", style="dim"))
 
 
 _UNITS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
@@ -186,24 +153,20 @@ def read_seconds(text: str) -> float:
     return seconds
 
 
-@command("tune", "examples/pong.yaml --budget 2min")
+@cli.command("tune", "examples/pong.yaml --budget 2min")
 def tune_pipeline(
-    pipeline: Pipeline,
+    pipeline: cli.Pipeline,
     budget: Annotated[str, typer.Option(help="Time limit: 60s, 2min. Candidates that do not fit are marked.")] = "60s",
-    n: Number = None,
-    settings: Settings = None,
-    evaluation: Evaluation = False,
-    as_json: Json = False,
+    n: cli.Number = None,
+    settings: cli.Settings = None,
+    evaluation: cli.Evaluation = False,
+    as_json: cli.Json = False,
 ) -> int:
     """Measure the environment, try backends and numbers of workers, and print the lines to add to the pipeline."""
-    spec, console = read_pipeline(pipeline, settings, {"n": n}, evaluation=evaluation), terminal()
+    spec, console = read_pipeline(pipeline, settings, {"n": n}, evaluation=evaluation), cli.terminal()
     seconds, start = read_seconds(budget), time.monotonic()
-    with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
-        try:
-            tuned = search(spec, seconds, lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}"))
-        except KeyboardInterrupt:
-            console.print("interrupted; nothing is left running")
-            return 128 + number[0]
+    with _measuring(console, quiet=as_json) as say:
+        tuned = search(spec, seconds, lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}"))
     if as_json:
         print_json(_tuning_data(tuned, seconds, evaluation=evaluation), console)
     else:
@@ -275,9 +238,9 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1e3 * seconds:.1f} ms"
 
 
-@command("bench", '"CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')
+@cli.command("bench", '"CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')
 def bench_pipeline(
-    pipeline: Pipeline,
+    pipeline: cli.Pipeline,
     vs: Annotated[
         str | None,
         typer.Option(
@@ -288,21 +251,17 @@ def bench_pipeline(
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Samples per contender, interleaved.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.001, help="Duration of a sample.")] = 1.0,
-    n: Number = None,
-    backend: BackendName = None,
-    settings: Settings = None,
-    as_json: Json = False,
+    n: cli.Number = None,
+    backend: cli.BackendName = None,
+    settings: cli.Settings = None,
+    as_json: cli.Json = False,
 ) -> int:
     """Compare a pipeline with Gymnasium and Stable-Baselines3, if installed and able to do the same work."""
-    spec, console = read_pipeline(pipeline, settings, {"n": n, "backend": backend}), terminal()
+    spec, console = read_pipeline(pipeline, settings, {"n": n, "backend": backend}), cli.terminal()
     peers = list(PEERS) if vs is None else read_names(vs)
     machine = describe_machine()
-    with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
-        try:
-            result = compare_pipeline(spec, [PEERS[name] for name in peers], rounds, seconds, say=say)
-        except KeyboardInterrupt:
-            console.print("interrupted; nothing is left running")
-            return 128 + number[0]
+    with _measuring(console, quiet=as_json) as say:
+        result = compare_pipeline(spec, [PEERS[name] for name in peers], rounds, seconds, say=say)
     if as_json:
         print_json(to_data(machine, [result], rounds=rounds, seconds=seconds), console)
     else:
@@ -319,6 +278,18 @@ def progress(console: Console, *, quiet: bool = False) -> Iterator[Callable[[str
         return
     with console.status("starting ...") as status:
         yield status.update
+
+
+@contextlib.contextmanager
+def _measuring(console: Console, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show what is being measured; Ctrl-C and SIGTERM end the command once everything is closed."""
+    with sigterm_as_ctrl_c() as number:
+        try:
+            with progress(console, quiet=quiet) as say:
+                yield say
+        except KeyboardInterrupt:
+            console.print("interrupted; nothing is left running")
+            raise typer.Exit(128 + number[0]) from None
 
 
 def print_result(result: WorkResult, console: Console) -> None:
@@ -341,11 +312,11 @@ def print_result(result: WorkResult, console: Console) -> None:
 # -- tournament ------------------------------------------------------------------------------------------------------
 
 
-@command("tournament")
+@cli.command("tournament")
 def play_tournament(
-    pipeline: Pipeline,
+    pipeline: cli.Pipeline,
     pool: Annotated[Path, typer.Option(help="The folder of an OpponentPool.", metavar="DIR")],
-    games: Annotated[int, count_option(help="How many for each pair and seat.")] = 20,
+    games: Annotated[int, cli.count_option(help="How many for each pair and seat.")] = 20,
     seed: Annotated[int, typer.Option(help="Of the first game of each pair and seat.")] = 0,
     players: Annotated[
         str | None, typer.Option(help="Which members, comma-separated. Default: all.", metavar="NAMES")
@@ -357,15 +328,15 @@ def play_tournament(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A folder for tables (CSV), pictures (PNG) and videos.")
     ] = None,
-    number: Number = None,
-    backend: BackendName = None,
-    settings: Settings = None,
-    no_imports: NoImports = False,
-    as_json: Json = False,
+    number: cli.Number = None,
+    backend: cli.BackendName = None,
+    settings: cli.Settings = None,
+    no_imports: cli.NoImports = False,
+    as_json: cli.Json = False,
 ) -> None:
     """Have all opponents of a pool play each other, in every seat, and print their ratings."""
     spec = read_pipeline(pipeline, settings, {"n": number, "backend": backend}, imports=not no_imports)
-    console, pair = terminal(), _names(record)
+    console, pair = cli.terminal(), _names(record)
     if pair is not None and len(pair) != 2:
         raise SpecError(f"--record: expected two names, separated by a comma, got {record}")
     if not pool.is_dir():

@@ -114,7 +114,6 @@ def figures_table(name: str, *titles: str, whole: bool = False) -> Table:
 
 
 def say_where(address: str, console: Console) -> None:
-    """Print a page's address on a line of its own."""
     console.print(Text.assemble(("page  ", "bold"), address), soft_wrap=True)
 
 

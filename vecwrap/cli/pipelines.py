@@ -83,7 +83,7 @@ def with_monitor(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
     The outermost monitor stays where it is and keeps its folder unless ``out`` names another; a pipeline without one
     gets one around everything. The default folder is ``runs/NAME`` in the working directory.
     """
-    spec = _laid_open(spec, "monitor")
+    spec = _laid_open(spec)
     if out is None and _folder_of(spec, "monitor") is not None:
         return spec
     return _with_folder(spec, "monitor", _folder(spec, out))
@@ -100,7 +100,6 @@ def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
         asked = spec.render_mode or next((mode for mode in modes if mode != "rgb_array"), None)
         why = f"render_mode={shown(asked)}" if asked else "one that renders none"
         fail("--record", f"expected an environment that renders images (rgb_array), got {why}")
-    spec = _laid_open(spec, "video")
     if out is None and _outermost(spec, "video") is not None:
         return spec
     folder = out if out is not None else _folder_of(spec, "monitor")
@@ -126,19 +125,12 @@ def _with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
     return dataclasses.replace(spec, wrappers=tuple(wrappers), eval=section)
 
 
-def _laid_open(spec: PipelineSpec, name: str) -> PipelineSpec:
-    """Return the pipeline with any preset that contains a wrapper of a name replaced by its wrappers.
-
-    The evaluation is then filled in, because its section may refer to the preset.
-    """
-    wrappers: list[WrapperSpec] = []
-    for word in spec.wrappers:
-        parts = plan_wrappers([word])
-        holds = any(part.preset and part.spec.name == name for part in parts)
-        wrappers += [part.spec for part in parts] if holds else [word]
-    if tuple(wrappers) == spec.wrappers:
+def _laid_open(spec: PipelineSpec) -> PipelineSpec:
+    """Return the pipeline with the wrappers of its presets, and its evaluation, which may name these, filled in."""
+    parts = plan_wrappers(spec.wrappers)
+    if not any(part.preset for part in parts):
         return spec
-    return dataclasses.replace(spec, wrappers=tuple(wrappers), eval=plan(spec).pipeline.eval)
+    return dataclasses.replace(spec, wrappers=tuple(part.spec for part in parts), eval=plan(spec).pipeline.eval)
 
 
 def _outermost(spec: PipelineSpec, name: str) -> int | None:

@@ -20,28 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.cli.command import (
-    BackendName,
-    Episodes,
-    Evaluation,
-    Host,
-    Interval,
-    Json,
-    NoImports,
-    Number,
-    Out,
-    Pipeline,
-    PolicyName,
-    Port,
-    Record,
-    Settings,
-    Snapshot,
-    Steps,
-    Watched,
-    command,
-    count_option,
-    terminal,
-)
+from vecwrap.cli import command as cli
 from vecwrap.cli.journal import Journal, refuse_taken
 from vecwrap.cli.output import name_table, print_json, say_where, show_findings
 from vecwrap.cli.pipelines import read_pipeline, read_settings, refuse_imported, with_images, with_monitor, with_videos
@@ -87,25 +66,25 @@ class RunSettings:
     page: tuple[int | None, str] | None = None  # the port and the host of a page that shows it
 
 
-@command("run", "examples/pong.yaml --episodes 20 --record --out runs/tonight")
+@cli.command("run", "examples/pong.yaml --episodes 20 --record --out runs/tonight")
 def run(
-    pipeline: Pipeline,
-    steps: Steps = None,
-    episodes: Episodes = None,
-    policy: PolicyName = "random",
+    pipeline: cli.Pipeline,
+    steps: cli.Steps = None,
+    episodes: cli.Episodes = None,
+    policy: cli.PolicyName = "random",
     seed: Annotated[int | None, typer.Option(help="Seed of the environments and of a random policy.")] = None,
-    n: Number = None,
-    backend: BackendName = None,
-    out: Out = None,
-    record: Record = False,
-    snapshot: Snapshot = None,
-    interval: Interval = 10.0,
-    watched: Watched = False,
-    port: Port = None,
-    host: Host = "127.0.0.1",
-    settings: Settings = None,
-    evaluation: Evaluation = False,
-    no_imports: NoImports = False,
+    n: cli.Number = None,
+    backend: cli.BackendName = None,
+    out: cli.Out = None,
+    record: cli.Record = False,
+    snapshot: cli.Snapshot = None,
+    interval: cli.Interval = 10.0,
+    watched: cli.Watched = False,
+    port: cli.Port = None,
+    host: cli.Host = "127.0.0.1",
+    settings: cli.Settings = None,
+    evaluation: cli.Evaluation = False,
+    no_imports: cli.NoImports = False,
 ) -> int:
     """Step a pipeline under a policy: a live table, a summary, monitor.csv, a picture; with --out a run folder."""
     options = {"n": n, "seed": seed, "backend": backend}
@@ -114,7 +93,7 @@ def run(
         raise SpecError("--port and --host are of the page: expected --watch beside them")
     page = (port, host) if watched else None
     chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation, page)
-    return run_pipeline(spec, chosen, terminal())
+    return run_pipeline(spec, chosen, cli.terminal())
 
 
 def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, loaded: Run | None = None) -> int:
@@ -367,15 +346,15 @@ def _picture(env: VecEnv) -> NDArray[np.uint8]:
 _FOR_A_RUN = ("policy", "out", "record", "snapshot", "interval")
 
 
-@command("load", "runs/tonight --eval --episodes 20 --policy my_agent:act")
+@cli.command("load", "runs/tonight --eval --episodes 20 --policy my_agent:act")
 def load(
     folder: Annotated[Path, typer.Argument(help="A folder written by `vecwrap run --out`.", metavar="FOLDER")],
     steps: Annotated[
         int | None,
-        count_option(help="Agent steps over all sub-environments. Without this and --episodes, nothing is run."),
+        cli.count_option(help="Agent steps over all sub-environments. Without this and --episodes, nothing is run."),
     ] = None,
-    episodes: Episodes = None,
-    policy: PolicyName = "random",
+    episodes: cli.Episodes = None,
+    policy: cli.PolicyName = "random",
     out: Annotated[
         Path | None,
         typer.Option(
@@ -383,13 +362,13 @@ def load(
             "or FOLDER/eval with --eval."
         ),
     ] = None,
-    record: Record = False,
-    snapshot: Snapshot = None,
-    interval: Interval = 10.0,
-    settings: Settings = None,
-    evaluation: Evaluation = False,
-    no_imports: NoImports = False,
-    as_json: Json = False,
+    record: cli.Record = False,
+    snapshot: cli.Snapshot = None,
+    interval: cli.Interval = 10.0,
+    settings: cli.Settings = None,
+    evaluation: cli.Evaluation = False,
+    no_imports: cli.NoImports = False,
+    as_json: cli.Json = False,
 ) -> int:
     """Show a run's folder, check that it can be rebuilt, and with --steps or --episodes run it again."""
     again = steps is not None or episodes is not None
@@ -400,7 +379,7 @@ def load(
     if idle:
         options = ", ".join(f"--{name}" for name in idle)
         raise SpecError(f"load: {options}: expected --steps or --episodes too; without them nothing is run.")
-    console = terminal()
+    console = cli.terminal()
     found = read_run(folder, imports=not no_imports)
     overrides = read_settings(settings)
     places = dict.fromkeys(overrides, Place("--set"))

@@ -62,7 +62,6 @@ class Policy:
             space.seed(seed + start + i)
 
     def __call__(self, env_ids: Collection[int] | None = None) -> list[Any]:
-        """Return the next action of each of these sub-environments."""
         return [self._spaces[i].sample() for i in (range(len(self._spaces)) if env_ids is None else env_ids)]
 
     def other(self) -> Any:
@@ -301,7 +300,6 @@ class Witness(VecEnvWrapper):
         self._ignore, self._keep = ignore, keep
 
     def on_step(self, step: StepResult) -> None:
-        """Remember the result."""
         if self._ignore:
             step.infos = _without(step.infos, self._ignore)
             step.final_infos = None if step.final_infos is None else _without(step.final_infos, self._ignore)
@@ -313,7 +311,6 @@ class Witness(VecEnvWrapper):
 
 
 def freeze(value: Any) -> None:
-    """Make the arrays in a value read-only."""
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, tuple):

@@ -30,15 +30,12 @@ class Polylines(spaces.Space[Any]):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """Lists of any length have no flat form."""
         return False
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[Any]:
-        """Draw a list of points."""
         return [self.np_random.random(2, np.float32) for _ in range(int(self.np_random.integers(1, 4)))]
 
     def contains(self, x: Any) -> bool:
-        """Whether ``x`` is such a list."""
         return (
             isinstance(x, list) and all(isinstance(p, np.ndarray) and p.shape == (2,) for p in x) and 1 <= len(x) <= 3
         )
@@ -267,14 +264,12 @@ class BadManners(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._info: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset, into the old buffers."""
         observation, info = self.env.reset(seed=seed, options=options)
         if options is not None:
             _scribble(options)
         return self._reuse(observation, info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step, into the old buffers."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         _scribble(action)
         return (*self._reuse(observation, info)[:1], reward, terminated, truncated, self._info)
@@ -348,7 +343,6 @@ class Holdings:
 
     @classmethod
     def now(cls) -> Holdings:
-        """Return what this process has open."""
         return cls(_children(), _descriptors(), _shared_memory())
 
 

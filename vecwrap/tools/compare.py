@@ -11,6 +11,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from vecwrap.pipeline.files import read_text, read_yaml
 from vecwrap.pipeline.run_folder import FACTS, PIPELINE, PROGRESS, read_facts
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.declares import declared_by
-from vecwrap.tools.plot import Run, Seed, add_legend, draw_curves, look, new_figure, plain
+from vecwrap.tools.plot import Run, Seed, add_legend, draw_curves, look, new_figure, plain, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,10 +147,6 @@ class Record:
     settings: Mapping[str, str]
 
 
-def _mean(values: FloatArray) -> Any:
-    return values.mean(axis=-1)
-
-
 def _compared(run: Run, last: int) -> Compared:
     records = [read_record(seed.path if seed.path.is_dir() else seed.path.parent) for seed in run.seeds]
     ends = [seed.scores[-last:] for seed in run.seeds if len(seed.scores)]
@@ -159,7 +156,7 @@ def _compared(run: Run, last: int) -> Compared:
     return Compared(
         run.name,
         scores,
-        last_return=interval(ends[0] if len(ends) == 1 else scores, _mean) if ends else None,
+        last_return=interval(ends[0] if len(ends) == 1 else scores, partial(np.mean, axis=-1)) if ends else None,
         iqm=interval(scores, interquartile_mean) if len(scores) > 1 else None,
         episodes=sum(len(seed.scores) for seed in run.seeds),
         steps=sum(record.steps or seed.total_steps for seed, record in zip(run.seeds, records, strict=True)),
@@ -295,8 +292,7 @@ def _draw_ends(panel: Axes, compared: Sequence[Compared]) -> None:
         if each.iqm is not None:
             panel.plot(each.scores, [number] * len(each.scores), "o", ms=4, mfc="none", mec=colour, mew=0.9)
     panel.set_ylim(len(compared) - 0.4, -0.6)
-    names = [f"{each.name[:11]}…{each.name[-8:]}" if len(each.name) > 20 else each.name for each in compared]
-    panel.set_yticks(range(len(compared)), map(printable, names), parse_math=False)
+    panel.set_yticks(range(len(compared)), [short(each.name, 20) for each in compared], parse_math=False)
     panel.tick_params(axis="y", length=0, labelsize=9)
     panel.set_xlabel("final score")
     plain(panel, "x")

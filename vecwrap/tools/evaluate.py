@@ -125,8 +125,10 @@ def evaluate(
             show(quota.number)
             if quota.met.all():
                 break
-            again = _to_reset(env, quota, terminations | truncations)
-            if again.any():
+            again = terminations | truncations
+            if env.core.autoreset is Autoreset.EPISODIC:
+                again &= ~quota.met  # others may rest for good
+            if env.metadata["autoreset_mode"] == AutoresetMode.DISABLED and again.any():
                 observations, _ = player.reset(options={"reset_mask": again})
     return quota.result()
 
@@ -141,13 +143,7 @@ def _whole(episodes: Any) -> int:
 class Quota:
     """What an evaluation counts: the first ``episodes`` of all sub-environments, as many of each as its quota.
 
-    Args:
-        env: the environment.
-        episodes: how many.
-
-    Attributes:
-        monitor: the environment with a monitor around it that reports what is counted, and nothing else.
-        lost: episodes that were lost before their sub-environment's quota was met.
+    ``monitor`` is the environment with a monitor around it that reports what is counted, and nothing else.
     """
 
     def __init__(self, env: VecEnv, episodes: int) -> None:
@@ -176,7 +172,6 @@ class Quota:
 
     @property
     def number(self) -> int:
-        """How many episodes have been kept."""
         return sum(map(len, self._kept))
 
     @property
@@ -185,17 +180,9 @@ class Quota:
         return np.array([len(kept) for kept in self._kept]) >= self._quotas
 
     def result(self) -> Evaluation:
-        """Return everything that was kept."""
         returns, lengths = zip(*(episode for kept in self._kept for episode in kept), strict=True)
         env_ids = np.repeat(np.arange(len(self._quotas), dtype=np.int64), self._quotas)
         return Evaluation(np.array(returns, dtype=np.float64), np.array(lengths, dtype=np.int64), env_ids, self.lost)
-
-
-def _to_reset(env: VecEnv, quota: Quota, dones: BoolArray) -> BoolArray:
-    """Return which rows must be reset explicitly: none if they reset by themselves; none that may rest for good."""
-    if env.metadata["autoreset_mode"] != AutoresetMode.DISABLED:
-        return np.zeros_like(dones)
-    return dones & ~quota.met if env.core.autoreset is Autoreset.EPISODIC else dones
 
 
 @contextlib.contextmanager

@@ -151,7 +151,6 @@ class Measurement:
         return [] if self.missing else [sample[quantity] for sample in self.rounds if quantity in sample]
 
     def median(self, quantity: str) -> float | None:
-        """Return the median over the rounds, or None."""
         values = self.values(quantity)
         return median(values) if values else None
 
@@ -175,7 +174,6 @@ class WorkResult:
 
     @property
     def quantities(self) -> list[str]:
-        """The quantities that were measured."""
         return [q for q in QUANTITIES if any(m.values(q) for m in self.measurements)]
 
     @property

@@ -71,7 +71,6 @@ class Work:
     note: str
 
     def start(self, make: Callable[[list[Callable[[], Env]]], Any]) -> Any:
-        """Make the peer's vector, with what belongs around it."""
         return _made(partial(make, list(self.factories)), self.around)
 
 
@@ -153,7 +152,6 @@ class Gymnasium:
     names: tuple[str, ...] = ("Gymnasium Sync", "Gymnasium Async")
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
-        """Return both, with the same sub-environments."""
         mode = Autoreset.parse(planned.pipeline.autoreset)
         work = translated(
             planned,
@@ -215,7 +213,6 @@ class StableBaselines3:
     names: tuple[str, ...] = ("SB3 DummyVecEnv", "SB3 SubprocVecEnv")
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
-        """Return both, with the same sub-environments."""
         work = translated(
             planned,
             "SB3",

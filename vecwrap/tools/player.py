@@ -35,7 +35,6 @@ class RandomPolicy:
         self._single = env.single_action_space
 
     def __call__(self, observations: Any, *, action_masks: BoolArray | None = None) -> Any:
-        """Return actions of all rows."""
         if action_masks is None:
             return self._space.sample()
         return draw_legal(self._single, action_masks, self._space.np_random)
@@ -69,7 +68,6 @@ class Player(VecEnvWrapper):
         self.steps = 0  # of agents in all sub-environments: neither resets nor lost rows
 
     def on_step(self, step: StepResult) -> None:
-        """Note what the next actions depend on."""
         self.steps += int(np.count_nonzero(step.acted))
         self._first[step.rows] = step.first
         self._idle[step.rows] = step.dones & ~step.first

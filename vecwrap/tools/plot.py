@@ -11,7 +11,7 @@ import json
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +20,7 @@ import numpy as np
 from vecwrap.env.saving import open_regular, write_whole
 from vecwrap.errors import PlotError, cut, did_you_mean, paths_looked_at, printable, printable_lines
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
+from vecwrap.wrappers.selfplay.results import MOST_SEATS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,6 +47,7 @@ class MonitorLog:
     lost: BoolArray  # ended because the sub-environment was lost, so that there is no score
     envs: IntArray  # which sub-environment each was of; -1 if the file does not say
     unreadable: int  # complete lines that are not episodes
+    played: Sequence[tuple[str, int, float]]  # opponent, seat and result of games against opponents
 
 
 def read_monitor_file(path: Path) -> MonitorLog:
@@ -63,13 +65,14 @@ def read_monitor_file(path: Path) -> MonitorLog:
         raise _no_monitor_file(path, text)
     first, _, below = text[: text.rfind("\n") + 1].partition("\n")
     header = _read_header(first, path) if first else {}
-    found = [_read_row(cells) for cells in _read_cells(below, path)]
+    table = _read_cells(below, path)
+    found = [_read_row(cells) for cells in table]
     rows = [row for row in found if row is not None]
     scores, lengths, ends, lost, envs = np.array(rows, dtype=np.float64).reshape(-1, 5).T
     continued = ends - np.cumsum(np.minimum(np.diff(ends, prepend=ends[:1]), 0))
-    return MonitorLog(
-        header, scores, lengths.astype(np.int64), continued, lost != 0, envs.astype(np.int64), len(found) - len(rows)
-    )
+    played = [game for game in map(_read_game, table) if game is not None] if table and "opponent" in table[0] else []
+    whole = lengths.astype(np.int64), continued, lost != 0, envs.astype(np.int64)
+    return MonitorLog(header, scores, *whole, len(found) - len(rows), played)
 
 
 def _read_header(line: str, path: Path) -> dict[str, Any]:
@@ -115,6 +118,15 @@ def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int, int] | 
     return row if not torn and 0 <= row[1] < _MOST and math.isfinite(row[2]) else None
 
 
+def _read_game(cells: Mapping[Any, Any]) -> tuple[str, int, float] | None:
+    """Read whom a game was played against, the learner's seat, and the result; None if there is none."""
+    try:
+        opponent, seat, result = cells["opponent"], int(cells["seat"]), float(cells["result"])
+    except (KeyError, ValueError, TypeError):  # a game that was lost has none
+        return None
+    return (opponent, seat, result) if opponent and 0 <= seat < MOST_SEATS and not math.isnan(result) else None
+
+
 def _env(cells: Mapping[Any, Any]) -> int:
     text = str(cells.get("env") or "")
     return int(text) if text.isdecimal() and len(text) < 10 else -1
@@ -143,20 +155,22 @@ class Seed:
         lost: the number of episodes left out because their sub-environment was lost.
         not_finite: the number left out because their score is not finite, or beyond 1e150, too large to compute with.
         unreadable: the number of lines that are not episodes.
+        played: opponent, seat and result of the games against opponents.
     """
 
     path: Path
     env_id: str | None
     step_unit: str
-    pipeline: str | None
     scores: FloatArray
     steps: IntArray
     minutes: FloatArray
     envs: IntArray
     total_steps: int
-    lost: int
-    not_finite: int
-    unreadable: int
+    pipeline: str | None = None
+    lost: int = 0
+    not_finite: int = 0
+    unreadable: int = 0
+    played: Sequence[tuple[str, int, float]] = ()
 
     def along(self, axis: str) -> FloatArray | IntArray:
         """Return the (m,) positions of the episodes on an axis: ``"steps"``, ``"episodes"`` from 1, ``"minutes"``."""
@@ -262,6 +276,7 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
         lost=int(lost.sum()),
         not_finite=int((~lost & ~finite).sum()),
         unreadable=sum(log.unreadable for log in logs),
+        played=[game for log in logs for game in log.played],
     )
 
 
@@ -440,12 +455,9 @@ def draw_curves(panel: Axes, runs: Sequence[Run], axis: str, windows: Sequence[i
     shown: set[int] = set()
     for number, run in enumerate(runs):
         _draw_episodes(panel, run, axis, scale, look(number))
-        curves = {window: line for window in windows if (line := curve(run, axis, window)) is not None}
-        lines = {window: replace(line, x=scale * line.x) for window, line in curves.items()}
+        lines = {window: line for window in windows if (line := curve(run, axis, window)) is not None}
         for window, line in lines.items():
-            _draw_line(panel, line, look(number), thick=window == windows[-1])
-        if lines:
-            _draw_band(panel, lines[max(lines)], look(number))
+            _draw_line(panel, line, scale, look(number), thick=window == windows[-1], band=window == max(lines))
         shown.update(lines)
     panel.set_xlim(left=0)
     return shown
@@ -492,6 +504,12 @@ def look(number: int) -> dict[str, Any]:
     return {"color": COLOURS[place], "linestyle": DASHES[rounds % len(DASHES)]}
 
 
+def short(name: str, most: int = 32) -> str:
+    """A name in which the middle is left out if it is long."""
+    name = printable(name)
+    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
+
+
 def time_unit(runs: Iterable[Run]) -> tuple[str, int]:
     """Return how the time of runs is shown, and how many there are to a minute: seconds, if none took two minutes."""
     minutes = [float(seed.minutes[-1]) for run in runs for seed in run.seeds if len(seed.minutes)]
@@ -524,19 +542,14 @@ def _draw_episodes(panel: Axes, run: Run, axis: str, scale: int, style: dict[str
     panel.plot(x, scores, "o", color=style["color"], ms=2, mew=0, alpha=0.3, zorder=1, rasterized=many)
 
 
-def _draw_line(panel: Axes, line: Curve, style: dict[str, Any], *, thick: bool) -> None:
+def _draw_line(panel: Axes, line: Curve, scale: int, style: dict[str, Any], *, thick: bool, band: bool) -> None:
     points = thinned(line.x, MOST_POINTS)
+    x, mean, spread = scale * line.x[points], line.mean[points], line.spread[points]
     marker = "o" if len(points) == 1 else None  # a single point draws no line
     width, alpha = (2.1, 1.0) if thick else (0.9, 0.6)
-    panel.plot(
-        line.x[points], line.mean[points], linewidth=width, alpha=alpha, marker=marker, zorder=3 + thick, **style
-    )
-
-
-def _draw_band(panel: Axes, line: Curve, style: dict[str, Any]) -> None:
-    points = thinned(line.x, MOST_POINTS)
-    x, mean, spread = line.x[points], line.mean[points], line.spread[points]
-    panel.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.18, linewidth=0, zorder=2)
+    panel.plot(x, mean, linewidth=width, alpha=alpha, marker=marker, zorder=3 + thick, **style)
+    if band:
+        panel.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.18, linewidth=0, zorder=2)
 
 
 def add_legend(figure: Figure, drawn: Sequence[Run], title: str | None) -> None:
@@ -563,10 +576,7 @@ def add_legend(figure: Figure, drawn: Sequence[Run], title: str | None) -> None:
 
 def _in_legend(run: Run) -> str:
     """A run's name, shortened in its middle; a leading underscore would hide it from matplotlib's legends."""
-    name = printable(run.name)
-    if len(name) > MOST_CHARACTERS:
-        half = MOST_CHARACTERS // 2
-        name = f"{name[: half - 1]}…{name[-half:]}"
+    name = short(run.name, MOST_CHARACTERS)
     name += f" ({len(run.seeds)} seeds)" if len(run.seeds) > 1 else ""
     return f" {name}" if name.startswith("_") else name
 

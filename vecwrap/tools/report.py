@@ -1,4 +1,4 @@
-"""Results as Markdown and as plain data for JSON, with the machine that they come from."""
+"""Results as tables and as plain data for JSON, with the machine that they come from."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ def _version(name: str) -> str | None:
 
 
 def machine_line(machine: dict[str, Any]) -> str:
-    """Describe the machine in one line."""
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     return (
         f"{machine['cpu']}, {machine['usable_cores']} usable cores, {machine['memory_gb']} GB, {machine['system']}, "
@@ -84,22 +83,6 @@ def result_table(result: WorkResult, quantity: str) -> list[tuple[str, ...]]:
             times = "" if ratio is None else f"{ratio.of_medians:.2f} × ({ratio.low:.2f} to {ratio.high:.2f})"
             rows.append((m.name, figure(median), f"{figure(min(values))} to {figure(max(values))}", times, m.note))
     return rows
-
-
-def markdown(machine: dict[str, Any], results: Sequence[WorkResult]) -> str:
-    """Return all tables as one page's text, the machine first."""
-    parts = [f"Measured on: {machine_line(machine)}. Load before: {machine['load']}.\n"]
-    for result in results:
-        parts.append(f"### {result.title}\n\n{result.how}\n")
-        quantities = result.quantities or ["rate"]  # if nobody has figures, at least the reasons
-        parts += [table(result_table(result, q)) for q in quantities]
-    return "\n".join(parts)
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown, from its header on."""
-    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines) + "\n"
 
 
 def to_data(machine: dict[str, Any], results: Sequence[WorkResult], **more: Any) -> dict[str, Any]:

@@ -70,12 +70,10 @@ class Tally:
 
     @property
     def episodes(self) -> int:
-        """How many episodes ended."""
         return len(self.scores)
 
     @property
     def rate(self) -> float:
-        """Agent steps per second, from the start."""
         return self.steps / self.seconds if self.seconds else 0.0
 
     @property
@@ -91,7 +89,6 @@ class Tally:
         return (float(np.mean(recent)), float(np.std(recent))) if recent else None
 
     def add(self, acted: int, infos: dict[str, Any], seconds: float) -> None:
-        """Count one vector step."""
         self.steps += acted
         self.seconds = seconds
         self._recent.append((seconds, self.steps))

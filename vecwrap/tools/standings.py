@@ -5,8 +5,6 @@ Tables need only NumPy; matplotlib (extra ``plot``) is imported when a picture i
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +13,8 @@ import numpy as np
 
 from vecwrap.errors import PlotError, cut, printable
 from vecwrap.rows.step_result import FloatArray, IntArray
-from vecwrap.tools.plot import COLOURS, new_figure, plain, write_file
+from vecwrap.tools.plot import COLOURS, new_figure, plain, short, write_file
+from vecwrap.wrappers.recording.run_files import csv_line
 from vecwrap.wrappers.selfplay.ratings import Ratings
 from vecwrap.wrappers.selfplay.results import Results
 
@@ -26,7 +25,6 @@ __all__ = ["heat_map", "rating_curve", "ratings_csv", "results_csv", "score_matr
 
 MOST_NUMBERED = 16  # players up to which each cell of a heat map shows its number
 MOST_LABELS = 60  # players up to which each is named
-MOST_CHARACTERS = 32  # of a name
 NINETY_FIVE = 1.96  # standard errors on both sides of a 95 % interval
 
 
@@ -67,9 +65,7 @@ def _known(value: float) -> tuple[float | str]:
 
 
 def _csv(header: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *lines])
-    return text.getvalue()
+    return "".join(map(csv_line, (header, *lines)))
 
 
 def write_csv(path: Path, text: str) -> None:
@@ -122,7 +118,7 @@ def heat_map(results: Results, players: Sequence[str] | None = None, title: str 
     panel.set_facecolor("#D8D8D8")
     image = panel.imshow(np.ma.masked_invalid(scores), cmap="RdBu", vmin=0, vmax=1, interpolation="nearest")
     every = -(-len(names) // MOST_LABELS)
-    places, labels = range(0, len(names), every), [_short(name) for name in names[::every]]
+    places, labels = range(0, len(names), every), [short(name) for name in names[::every]]
     panel.set_xticks(places, labels, rotation=90, fontsize=8, parse_math=False)
     panel.set_yticks(places, labels, fontsize=8, parse_math=False)
     panel.set_xlabel("against")
@@ -174,17 +170,12 @@ def rating_curve(
         if name not in names and np.isfinite(ratings.points[index[name]]):
             panel.axhline(ratings.points[index[name]], color="#8C8C8C", linestyle="--", linewidth=1)
             panel.annotate(
-                _short(name), (1, ratings.points[index[name]]), xycoords=("axes fraction", "data"), fontsize=8,
+                short(name), (1, ratings.points[index[name]]), xycoords=("axes fraction", "data"), fontsize=8,
                 ha="right", va="bottom", color="#555555", parse_math=False,
             )  # fmt: skip
     panel.set_title(cut(printable(title), 200), parse_math=False)
     panel.set_xlabel(cut(printable(x_label), 60), parse_math=False)
-    panel.set_ylabel(f"Elo points above {_short(ratings.anchor)}", parse_math=False)
+    panel.set_ylabel(f"Elo points above {short(ratings.anchor)}", parse_math=False)
     plain(panel)
     figure.supxlabel("band: 95 % interval of each rating relative to that player", fontsize=8, color="#555555")
     return figure
-
-
-def _short(name: str) -> str:
-    name = printable(name)
-    return name if len(name) <= MOST_CHARACTERS else f"{name[:15]}…{name[-16:]}"

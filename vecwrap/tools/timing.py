@@ -94,7 +94,6 @@ class Stopwatch:
 
     @property
     def nanoseconds(self) -> int:
-        """The total time."""
         return sum(part.nanoseconds for part in self.parts)
 
     def timed(self, name: str, kind: Kind, what: str, function: Callable[..., Any]) -> Callable[..., Any]:

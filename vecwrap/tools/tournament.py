@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium.vector.utils import create_empty_array
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -17,6 +18,7 @@ from vecwrap.pipeline.build import build, read
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows import batch as batches
 from vecwrap.rows.step_result import StepResult
+from vecwrap.sources.import_paths import import_target
 from vecwrap.tools.evaluate import progress_bar
 from vecwrap.wrappers.selfplay.learner_rows import STREAM
 from vecwrap.wrappers.selfplay.moves import Moves
@@ -37,6 +39,9 @@ class Match(NamedTuple):
     opponent: str
     seat: int
     seed: int
+
+    def who(self, seat: int) -> str:
+        return self.player if seat == self.seat else self.opponent
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ def tournament(
         games: how many for each pair and seat.
         seed: of the first game of each.
         players: which members; None means all.
-        anchor: whose rating is 0; None: ``random`` if it plays, else whoever played most.
+        anchor: whose rating is 0; None: ``random`` if it plays, else the first scripted one, else who played most.
         record: a pair of members whose first game in each seat is filmed.
         videos: the folder for that.
         progress: show a bar, if standard error is a terminal and rich is installed.
@@ -152,8 +157,6 @@ def _inside(spec: PipelineSpec) -> tuple[PipelineSpec, Callable[..., float]]:
     wrappers, score = list(spec.wrappers), score_of
     for i, wrapper in enumerate(wrappers):
         if wrapper.name == "opponents":
-            from vecwrap.sources.import_paths import import_target
-
             given = wrapper.kwargs.get("result")
             score = import_target(given, "opponents: result") if isinstance(given, str) else given or score_of
             wrappers = wrappers[:i]
@@ -202,7 +205,6 @@ class _Referee(VecEnvWrapper):
         self.returns = np.zeros(env.num_envs)
 
     def on_step(self, step: StepResult) -> None:
-        """Add up a result."""
         if self.seen is None:
             self.seen = batches.empty_like(step.observations, self.num_envs)
         batches.scatter(self.seen, step.rows, step.observations)
@@ -217,56 +219,35 @@ def _play(
     k, games = len(env.possible_agents), env.num_envs // len(env.possible_agents)
     pool.bind(env.single_observation_space, env.single_action_space, env.core.env_id)
     moves = Moves(pool, env.single_action_space, deterministic=False, where="tournament")
-    waiting = iter(matches)
-    running: list[Match | None] = [None] * games
+    waiting, free = iter(matches), list(range(games))
+    running: dict[int, Match] = {}
     rngs = [np.random.default_rng()] * games
-    has_masks = True
-    free = list(range(games))
+    actions = create_empty_array(env.single_action_space, env.num_envs)
     while True:
-        begun = [(game, match) for game, match in zip(free, waiting, strict=False)]
-        if begun:
+        if begun := dict(zip(free, waiting, strict=False)):
+            running |= begun
             mask, seeds = np.zeros(env.num_envs, np.bool_), np.zeros(games, np.int64)
-            for game, match in begun:
-                running[game], seeds[game] = match, match.seed
-                rngs[game] = np.random.default_rng([match.seed, STREAM])
+            for game, match in begun.items():
+                seeds[game], rngs[game] = match.seed, np.random.default_rng([match.seed, STREAM])
                 mask[game * k : game * k + k] = True
                 moves.begin(range(game * k, game * k + k))
             referee.reset(seed=seeds.tolist(), options=None if mask.all() else {"reset_mask": mask})
-        playing = [game for game in range(games) if running[game] is not None]
-        if not playing:
+        if not running:
             return
-        rows = np.array([game * k + seat for game in playing for seat in range(k)])
-        masks = None
-        if has_masks:
-            try:
-                masks = referee.action_masks()
-            except ArgumentError:
-                has_masks = False
-        actions = batches.empty_like(batches.take(_some(env), slice(0, 1)), env.num_envs)
+        rows = np.array([game * k + seat for game in sorted(running) for seat in range(k)])
+        masks = referee.face.action_masks.now()
         to_move = np.isin(np.arange(env.num_envs), rows) & env.to_move & env.alive
-        mover = {i: _who(running[i // k], i % k) for i in np.flatnonzero(to_move).tolist()}
+        mover = {i: running[i // k].who(i % k) for i in np.flatnonzero(to_move).tolist()}
         for name in sorted(set(mover.values())):
             own = np.array([i for i, who in mover.items() if who == name])
             seen, legal = batches.take(referee.seen, own), None if masks is None else masks[own]
             batches.scatter(actions, own, moves.ask(name, own, seen, legal, [rngs[i // k] for i in own.tolist()]))
         referee.send(batches.take(actions, rows), rows)
         referee.recv()
-        free = [game for game in playing if not env.alive[game * k : game * k + k].any()]
+        free = [game for game in sorted(running) if not env.alive[game * k : game * k + k].any()]
         for game in free:
-            ended, running[game] = running[game], None
-            assert ended is not None
-            yield ended, float(np.sign(score(referee.returns[game * k : game * k + k].copy(), [ended.seat])))
-
-
-def _who(match: Match | None, seat: int) -> str:
-    assert match is not None
-    return match.player if seat == match.seat else match.opponent
-
-
-def _some(env: VecEnv) -> Any:
-    from gymnasium.vector.utils import create_empty_array
-
-    return create_empty_array(env.single_action_space, 1)
+            match = running.pop(game)
+            yield match, float(np.sign(score(referee.returns[game * k : game * k + k].copy(), [match.seat])))
 
 
 def _film(spec: PipelineSpec, pool: OpponentPool, pair: tuple[str, str], seed: int, videos: Path) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from vecwrap.errors import PlanError
-from vecwrap.wrappers.emulator.openings import game_goes_on, knows_fire, meanings_of, opening_of, play_opening
+from vecwrap.wrappers.emulator.openings import game_goes_on, meanings_of, opening_of, play_opening, refuse_actions
 
 
 class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -44,13 +43,7 @@ class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         meanings = meanings_of(env, "fire_reset")
         self._opening = opening_of(meanings)
-        discrete = isinstance(env.action_space, gymnasium.spaces.Discrete)
-        if self._opening and not (discrete and knows_fire(meanings)):
-            raise PlanError(
-                "fire_reset: expected at least three discrete actions, the second of them FIRE, got "
-                f"{', '.join(meanings) if discrete else env.action_space}; make the environment with "
-                f"{'full_action_space=True' if discrete else 'continuous=False'}, or leave the wrapper out"
-            )
+        refuse_actions(env, "fire_reset", meanings, fire="leave the wrapper out")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         goes_on = partial(game_goes_on, self.env)

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from vecwrap.errors import PlanError, one_of
+from vecwrap.errors import PlanError, at_least, one_of
 from vecwrap.sources.declares import Declares
 from vecwrap.sources.raw_rewards import float_reward
 from vecwrap.wrappers.emulator.lineages import check_skip
@@ -78,6 +78,5 @@ class FrameSkip(Declares, gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _check(frame_skip: int = 4, pooling: str = "none") -> None:
-    if frame_skip < 1:
-        raise PlanError(f"frame_skip: frame_skip: expected 1 or more steps, got {frame_skip}")
+    at_least("frame_skip: frame_skip", frame_skip, 1)
     one_of("frame_skip: pooling", pooling, ("none", "max"))

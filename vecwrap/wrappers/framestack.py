@@ -13,7 +13,7 @@ from vecwrap.env.face import Shown
 from vecwrap.env.picture import load_cv2
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, one_of
+from vecwrap.errors import at_least, one_of
 from vecwrap.rows import members
 from vecwrap.rows.batch import Batch, recycle
 from vecwrap.rows.saved import fitting
@@ -86,8 +86,7 @@ class FrameStack(VecEnvWrapper):
             "framestack", space, keys, lambda member: isinstance(member, spaces.Box), "a Box",
             "put a wrapper that makes them one, such as flatten, inside",
         )  # fmt: skip
-        if k < 1:
-            raise PlanError(f"framestack: k: expected 1 or more observations, got {k}")
+        at_least("framestack: k", k, 1)
         one_of("framestack: axis", axis, ("new", "channel"))
         one_of("framestack: padding", padding, ("zero", "first"))
         one_of("framestack: channels", channels, ("last", "first"))

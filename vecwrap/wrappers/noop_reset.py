@@ -7,8 +7,8 @@ from typing import Any
 
 import gymnasium
 
-from vecwrap.errors import PlanError
-from vecwrap.wrappers.emulator.openings import NOOP, game_goes_on, noops, play_opening
+from vecwrap.errors import at_least
+from vecwrap.wrappers.emulator.openings import game_goes_on, noops, play_opening, refuse_actions
 
 
 class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -41,24 +41,10 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], noop_max: int = 30) -> None:
         super().__init__(env)
-        if noop_max < 0:
-            raise PlanError(f"noop_reset: noop_max: expected 0 or more, got {noop_max}")
-        self.noop_max = noop_max
-        if not noop_max:
-            return
-        space = env.action_space
-        if not isinstance(space, gymnasium.spaces.Discrete) or not space.contains(NOOP):
-            raise PlanError(
-                f"noop_reset: expected discrete actions where 0 is a no-op, got {space}; give noop_reset noop_max=0, "
-                "or make a game of ale-py with continuous=False"
-            )
+        self.noop_max = at_least("noop_reset: noop_max", noop_max, 0)
         game: Any = env.unwrapped
         meanings = game.get_action_meanings() if hasattr(game, "get_action_meanings") else ["NOOP"]
-        if meanings[0] != "NOOP":
-            raise PlanError(
-                f"noop_reset: expected NOOP as the first action, got {', '.join(meanings)}; make the environment with "
-                "full_action_space=True, or give noop_reset noop_max=0"
-            )
+        refuse_actions(env, "noop_reset", meanings, "give noop_reset noop_max=0" if noop_max else "")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         opening, goes_on = noops(self.env, self.noop_max), partial(game_goes_on, self.env)

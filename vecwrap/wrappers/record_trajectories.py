@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import CheckpointError, PlanError, chosen_envs
+from vecwrap.errors import CheckpointError, PlanError, at_least, chosen_envs
 from vecwrap.rows.batch import Batch, leaves, take
 from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.saved import fitting, fitting_list, put
@@ -21,6 +21,7 @@ from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 from vecwrap.wrappers.recording.run_files import make_folder, write_new
 
 Array = np.ndarray[Any, np.dtype[Any]]
+_SAVED = ("open", "episodes", "first_steps", "parts")
 
 
 class RecordTrajectories(VecEnvWrapper):
@@ -96,8 +97,7 @@ class RecordTrajectories(VecEnvWrapper):
         observations = _leaves_of("observations", self.single_observation_space)
         actions = _leaves_of("actions", self.single_action_space)
         ids = chosen_envs("record_trajectories: envs", envs, self.num_envs)
-        if max_steps < 1:
-            raise PlanError(f"record_trajectories: max_steps: expected at least 1, got {max_steps}")
+        at_least("record_trajectories: max_steps", max_steps, 1)
         self.dir = Path(dir).absolute()
         self.num_files = 0
         self._ids = ids
@@ -152,20 +152,15 @@ class RecordTrajectories(VecEnvWrapper):
         return {
             "envs": list(self._ids),
             "trajectories": self._trajectories.state(),
-            "open": self._open.copy(),
-            "episodes": self._episodes.copy(),
-            "first_steps": self._first_steps.copy(),
-            "parts": self._parts.copy(),
+            **{name: getattr(self, f"_{name}").copy() for name in _SAVED},
             "seeds": list(self._seeds),
         }
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         self._make_folder()
         self._trajectories.load_state(state["trajectories"])
-        put(self._open, state["open"], "open")
-        put(self._episodes, state["episodes"], "episodes")
-        put(self._first_steps, state["first_steps"], "first_steps")
-        put(self._parts, state["parts"], "parts")
+        for name in _SAVED:
+            put(getattr(self, f"_{name}"), state[name], name)
         seeds = fitting_list(state["seeds"], len(self._seeds), "seeds")
         self._seeds = [seed if seed is None else fitting(seed, 0, "seeds") for seed in seeds]
         if self._failed:

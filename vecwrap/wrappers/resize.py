@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.env.picture import load_cv2
-from vecwrap.errors import PlanError
+from vecwrap.errors import at_least
 from vecwrap.rows import members
 
 MOST_CHANNELS = 4  # that OpenCV resizes by area
@@ -49,19 +49,17 @@ class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
         keys: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__(env)
-        width = height if width is None else width
-        for name, pixels in (("height", height), ("width", width)):
-            if pixels < 1:
-                raise PlanError(f"resize: {name}: expected 1 or more pixels, got {pixels}")
-        self.height, self.width = height, width
+        self.height = at_least("resize: height", height, 1)
+        self.width = at_least("resize: width", height if width is None else width, 1)
         self._cv2 = load_cv2("resize")
         images = members.choose(
             "resize", env.observation_space, keys, _is_image,
             "images, a Box of shape (height, width) or (height, width, channels), dtype uint8 or float32, with the "
             "same bounds for every pixel", "leave the wrapper out",
         )  # fmt: skip
+        size = (self.height, self.width)
         resized = {
-            key: spaces.Box(space.low.min(), space.high.max(), (height, width, *space.shape[2:]), space.dtype.type)
+            key: spaces.Box(space.low.min(), space.high.max(), (*size, *space.shape[2:]), space.dtype.type)
             for key, space in images.items()
         }
         self._functions = dict.fromkeys(images, self._resized)

@@ -12,11 +12,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vecwrap.env.picture import tile
 from vecwrap.env.saving import write_whole
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import ArgumentError, PlanError, check_info_key
+from vecwrap.errors import ArgumentError, PlanError, at_least, check_info_key
 from vecwrap.rows.batch import Batch, row, tree_map
 from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.saved import fitting, fitting_list, put
@@ -57,9 +56,9 @@ class TerminalObs(VecEnvWrapper):
     the one at this wrapper's place in the chain: outside a frame stack it is a stack, inside it is a frame. A row that
     rests in episodic mode reports its end once. Observations of Dict and Tuple spaces give dicts and tuples of arrays.
 
-    With ``record=k`` the last k endings of each sub-environment are also kept: see ``endings``, ``save_endings`` and
-    ``draw_endings``. Their scores are sums of the environment's own rewards, even if wrappers clip them; an episode
-    interrupted by a reset leaves no ending.
+    With ``record=k`` the last k endings of each sub-environment are also kept: see ``endings`` and ``save_endings``.
+    Their scores are sums of the environment's own rewards, even if wrappers clip them. An episode interrupted by a
+    reset leaves no ending.
 
     At an episode's end:
         The terminal observation is reported in ``infos``, and kept if ``record`` is above 0.
@@ -93,8 +92,7 @@ class TerminalObs(VecEnvWrapper):
     def __init__(self, env: VecEnv, *, key: str = "terminal_obs", record: int = 0) -> None:
         super().__init__(env)
         check_info_key("terminal_obs: key", key, "terminal_obs")
-        if record < 0:
-            raise PlanError(f"terminal_obs: record: expected 0 or more endings, got {record}")
+        at_least("terminal_obs: record", record, 0)
         if any(isinstance(inner, TerminalObs) and inner.key == key for inner in env.chain):
             raise PlanError(
                 f'terminal_obs: key: an inner terminal_obs reports infos["{key}"] already; leave one out, or give this '
@@ -135,36 +133,6 @@ class TerminalObs(VecEnvWrapper):
         }
         write_whole(Path(path), lambda file: np.savez(file, **arrays))
 
-    def draw_endings(self, member: str | None = None) -> NDArray[np.uint8]:
-        """Draw the last observations of the endings as one image of tiles, by sub-environment, oldest first.
-
-        Args:
-            member: which member of a Dict is the image.
-
-        Returns:
-            (height, width, 3) uint8. For a stack of images, the newest is drawn; a stack of three, six, ... grey images
-            cannot be told from colour, and is drawn as colour.
-
-        Raises:
-            ArgumentError: no episode has ended yet, or the observations are not images.
-        """
-        observations = [ending.observation for kept in self._endings for ending in kept]
-        if not observations:
-            raise ArgumentError("terminal_obs: draw_endings: expected at least one ending, got none yet; step on")
-        space: Any = self.single_observation_space
-        if member is not None:
-            if not isinstance(space, spaces.Dict) or member not in space.spaces:
-                raise ArgumentError(
-                    f'terminal_obs: draw_endings: expected a member of a Dict, got "{member}" of {space}'
-                )
-            space, observations = space[member], [observation[member] for observation in observations]
-        if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) < 2:
-            raise ArgumentError(
-                f"terminal_obs: draw_endings: expected images, a Box of uint8, got {space}; say with "
-                "member= which member of a Dict is one"
-            )
-        return tile([_image(observation) for observation in observations])
-
     def on_step(self, step: StepResult) -> None:
         ended = step.ended
         terminal = _only(ended, step.terminal_observations) if ended.any() else None
@@ -201,12 +169,9 @@ class TerminalObs(VecEnvWrapper):
         put(self._lengths, state["lengths"], "lengths")
         for kept, endings in zip(self._endings, state["endings"], strict=True):
             kept.clear()
-            kept.extend(_ending(deepcopy(values)) for values in endings)
-
-
-def _ending(saved: list[Any]) -> Ending:
-    observation, *others = fitting_list(saved, len(Ending._fields), "an ending")
-    return Ending(observation, *map(fitting, others, (0.0, 0, False, False, False)))
+            for saved in endings:
+                observation, *others = fitting_list(deepcopy(saved), len(Ending._fields), "an ending")
+                kept.append(Ending(observation, *map(fitting, others, (0.0, 0, False, False, False))))
 
 
 def _only(mask: np.ndarray[Any, Any], batch: Batch) -> Batch:
@@ -218,29 +183,6 @@ def _only(mask: np.ndarray[Any, Any], batch: Batch) -> Batch:
         return out
 
     return tree_map(choose, batch)
-
-
-def _image(observation: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The newest image of a stack, or the image itself, (height, width) or (height, width, channels)."""
-    while observation.ndim > 3:
-        observation = observation[-1]
-    if observation.ndim == 2 or observation.shape[2] in (1, 3):
-        return observation
-    height, width, channels = observation.shape
-    if 2 * channels <= min(height, width):  # the channels are the last axis
-        return observation[:, :, -_newest(channels) :]
-    stacked, height, width = observation.shape
-    if stacked <= min(height, width):  # images one after the other, or channels before the image
-        return np.moveaxis(observation[-_newest(stacked) :], 0, 2)
-    raise ArgumentError(
-        "terminal_obs: draw_endings: expected images, or stacks of them along a new axis or their channels, got "
-        f"observations of shape {observation.shape}"
-    )
-
-
-def _newest(channels: int) -> int:
-    """How many channels the newest image of a stack has: three if possible."""
-    return 1 if channels % 3 else 3
 
 
 def _columns(name: str, space: spaces.Space[Any], values: list[Batch]) -> dict[str, NDArray[Any]]:

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError
+from vecwrap.errors import PlanError, at_least
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import flat, flat_box
 from vecwrap.rows.saved import put
@@ -65,10 +65,8 @@ class TimeAware(VecEnvWrapper):
         super().__init__(env)
         self.flatten = flatten
         self.normalize = normalize
-        self.limit = _limit_of(env) if limit is None else limit
+        self.limit = at_least("time_aware: limit", _limit_of(env) if limit is None else limit, 1)
         self.key = key
-        if self.limit < 1:
-            raise PlanError(f"time_aware: limit: expected 1 step or more, got {limit}")
         self._times = np.zeros(env.num_envs, dtype=np.int64)
         self._shown = self._times.copy()
         self._space = self._with_time(env.single_observation_space)

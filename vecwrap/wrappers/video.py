@@ -14,7 +14,7 @@ from vecwrap.env.games import one_a_game
 from vecwrap.env.picture import refuse_without_frames
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, chosen_envs, one_of, text_of
+from vecwrap.errors import PlanError, at_least, chosen_envs, one_of, text_of
 from vecwrap.rows.saved import put
 from vecwrap.rows.step_result import IntArray, StepResult
 from vecwrap.wrappers.recording.recorder import Recorder, VideoFolder
@@ -126,8 +126,8 @@ class Video(VecEnvWrapper):
         self._folder = VideoFolder(Path(dir).absolute(), name, fps, {"env_id": self.core.env_id, "pipeline": None})
         by = one_of("video: by", by, ("episodes", "steps"))
         triggered = self._trigger(by, every, at, trigger)
-        length = None if length is None else _at_least("length", length, 1)
-        largest = _at_least("max_size", max_size, 16)
+        length = None if length is None else at_least("video: length", length, 1)
+        largest = at_least("video: max_size", max_size, 16)
         ids = chosen_envs("video: envs", one_a_game(env.face, env.core) if envs is None else envs, self.num_envs)
         tiled = one_of("video: files", files, ("tiled", "each")) == "tiled"
         size = (largest, largest) if tiled else UNLIMITED
@@ -224,10 +224,10 @@ class Video(VecEnvWrapper):
         if len(given) > 1:
             raise PlanError(f"video: expected only one of every, at and trigger, got {' and '.join(given)}")
         if every is not None:
-            period = _at_least("every", every, 1)
+            period = at_least("video: every", every, 1)
             return lambda number: number % period == 0
         if at is not None:
-            numbers = frozenset(_at_least("at", number, 0) for number in at)
+            numbers = frozenset(at_least("video: at", number, 0) for number in at)
             return lambda number: number in numbers
         if trigger is not None:
             if not callable(trigger):
@@ -239,9 +239,3 @@ class Video(VecEnvWrapper):
         if by == "steps":
             raise PlanError('video: by="steps": expected every, at or trigger to say which steps, got none of them')
         return cubes
-
-
-def _at_least(key: str, value: int, least: int) -> int:
-    if value < least:
-        raise PlanError(f"video: {key}: expected at least {least}, got {value}")
-    return int(value)

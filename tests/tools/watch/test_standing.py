@@ -12,9 +12,10 @@ pytest.importorskip("plotly")
 
 import vecwrap
 from tests.tools.watch.test_server import EVIL, ask, first_state, write_run
+from vecwrap.tools.plot import read_runs
 from vecwrap.tools.watch import RunFolder, serve, watch
 from vecwrap.tools.watch import folder as folder_source
-from vecwrap.tools.watch.standing import MOST_PLAYERS, results_of_files, standing
+from vecwrap.tools.watch.standing import MOST_PLAYERS, results_of, standing
 from vecwrap.wrappers.selfplay.results import Results, Row
 
 pytest.importorskip("uvicorn")
@@ -115,7 +116,7 @@ def test_a_finished_run_shows_the_results_in_its_monitor_file(played):
     with (folder / "monitor.csv").open() as file:
         next(file)
         games = [(row["opponent"], int(row["seat"]), np.sign(float(row["result"]))) for row in csv.DictReader(file)]
-    read = {row[1:3]: row[3:] for row in results_of_files([folder / "monitor.csv"]).rows()}
+    read = {row[1:3]: row[3:] for row in results_of(read_runs([folder])).rows()}
     assert read == {
         key: tuple(games.count((*key, sign)) for sign in (1, 0, -1)) for key in {game[:2] for game in games}
     }
@@ -159,6 +160,6 @@ def test_lines_that_are_no_results_are_left_out(tmp_path, cells):
     file = tmp_path / "monitor.csv"
     rows = [f"{EVIL},0,1.0", cells, f"{EVIL},1,-1.0"]
     file.write_text(
-        "\n".join(["#{}", "r,l,t,env,lost,opponent,seat,result", *(f"1,2,3,0,0,{row}" for row in rows), ""])
+        "\n".join(['#{"t_start": 0}', "r,l,t,env,lost,opponent,seat,result", *(f"1,2,3,0,0,{row}" for row in rows), ""])
     )
-    assert results_of_files([file]).rows() == [Row("learner", EVIL, 0, 1, 0, 0), Row("learner", EVIL, 1, 0, 0, 1)]
+    assert results_of(read_runs([file])).rows() == [Row("learner", EVIL, 0, 1, 0, 0), Row("learner", EVIL, 1, 0, 0, 1)]

@@ -14,7 +14,7 @@ from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, VIDEOS
 from vecwrap.tools.compare import Record, read_record
 from vecwrap.tools.plot import PATTERN, Run, read_runs
 from vecwrap.tools.watch.source import score_in_words, time_in_words
-from vecwrap.tools.watch.standing import results_of_files, standing
+from vecwrap.tools.watch.standing import results_of, standing
 from vecwrap.wrappers.selfplay.pool_files import PoolFolder
 from vecwrap.wrappers.selfplay.results import Results
 
@@ -50,7 +50,6 @@ class RunFolder:
         self.version = 0
 
     def state(self, row: int | None) -> dict[str, Any]:
-        """Return the figures so far."""
         self._read()
         seeds = [seed for run in self._runs for seed in run.seeds]
         record, ids = self._record, {seed.env_id for seed in seeds if seed.env_id}
@@ -72,7 +71,7 @@ class RunFolder:
                 ["agent steps", f"{steps:,}"],
                 ["steps/s", f"{steps / seconds:,.0f}" if seconds and steps else "–"],
                 ["episodes", f"{sum(len(seed.scores) for seed in seeds):,}"],
-                ["score, last 100", score_in_words(seeds)],
+                ["score, last 100", score_in_words([score for seed in seeds for score in seed.scores[-100:]])],
                 ["restarts", f"{record.restarts:,}" if record and record.restarts is not None else "–"],
                 ["time", time_in_words(seconds)],
             ],
@@ -81,7 +80,6 @@ class RunFolder:
         }
 
     def about(self) -> dict[str, Any]:
-        """Return the pipeline, the versions, the log's end, and which pictures and videos there are."""
         self._read()
         record = self._record
         return {
@@ -96,7 +94,6 @@ class RunFolder:
         }
 
     def runs(self) -> list[Run]:
-        """Return the episodes in its monitor files."""
         self._read()
         return self._runs
 
@@ -105,13 +102,11 @@ class RunFolder:
         return None
 
     def file(self, name: str) -> Path | None:
-        """Return a picture or a video in the folder."""
         if name != PICTURE and name not in self._videos():
             return None
         return self._within(self.folder / name)
 
     def record(self, row: int | None) -> str:
-        """Return why not."""
         return "No episode is recorded from a run's files; its own page has the button while it runs."
 
     def watched(self, viewers: int) -> None:
@@ -179,9 +174,7 @@ class RunFolder:
         """Those of a pool within the folder, or else those beside the games."""
         pools = [path.parent for pattern in ("pool.json", "*/pool.json") for path in sorted(self.folder.glob(pattern))]
         if not pools:
-            self._refuse_outside(*GAMES)
-            files = [path for pattern in GAMES for path in sorted(self.folder.glob(pattern))]
-            self._standing = standing(results_of_files(files))
+            self._standing = standing(results_of(self._runs))
             return
         inside = [str(pool.relative_to(self.folder)) for pool in pools]
         self._refuse_outside(*(f"{name}/{file}" for name in inside for file in ("pool.json", "results/*.json")))

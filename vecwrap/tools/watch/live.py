@@ -11,6 +11,7 @@ import contextlib
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.tools.plot import Run, Seed, read_runs
 from vecwrap.tools.watch.recording import Recording
 from vecwrap.tools.watch.server import LOOPBACK, Page, serve
-from vecwrap.tools.watch.source import time_in_words
+from vecwrap.tools.watch.source import score_in_words, time_in_words
 from vecwrap.tools.watch.standing import standing
 from vecwrap.tools.watch.times import StepTimes
 from vecwrap.wrappers.monitor import Monitor
@@ -68,21 +69,18 @@ class Live:
         self._title = cut(printable(str(env.core.env_id)), 80)
         self._described = cut(printable(repr(env)[1:-1].removeprefix("VecEnv ")), 300)
         self._plan = printable_lines(str(env.plan) if env.plan is not None else repr(env))
-        monitor = next((wrapper for wrapper in env.chain if isinstance(wrapper, Monitor)), None)
-        self._monitor = None if monitor is None else weakref.ref(monitor)
-        opponents = next((wrapper for wrapper in env.chain if isinstance(wrapper, Opponents)), None)
-        self._opponents = None if opponents is None else weakref.ref(opponents)
+        self._monitor, self._opponents = _outermost(env, Monitor), _outermost(env, Opponents)
+        monitor = self._monitor()
         self.folder = None if monitor is None else monitor.dir
         self._file = self.folder if monitor is not None and monitor.paths else None
         self._began = time.perf_counter()
-        in_memory = monitor is not None and self._file is None
-        self._games = monitor.keep_games(MOST_GAMES) if monitor is not None and in_memory else deque()
+        self._games = deque() if monitor is None or self._file else monitor.keep_games(MOST_GAMES)
         self._onlooker = _Onlooker(env, has_monitor=monitor is not None)
         self._videos = (Path() if self.folder is None else self.folder).absolute() / VIDEOS
         self._fps = float(env.metadata.get("render_fps") or 30)
         self._counts: deque[tuple[float, int]] = deque()
         self._restarts, _ = self._recovered()
-        self._restarted_at: dict[int, float] = {}
+        self._restarted_at = np.full(env.core.num_envs, -np.inf)
         self._version, self._seen, self._next = 0, (-1, 0), 0.0
         self._latest: list[Run] = []
         self._standing: dict[str, Any] | None = None
@@ -90,16 +88,14 @@ class Live:
 
     @property
     def ended(self) -> bool:
-        """Whether the environment is closed, or gone."""
         return self._core.books.closed or self._env() is None
 
     def state(self, row: int | None) -> dict[str, Any]:
-        """Return figures and rows."""
         self._look()  # again: a step that just ended may have missed it
         ended, now = self.ended, time.perf_counter()
         if ended:
             self.done()
-        monitor = None if self._monitor is None else self._monitor()
+        monitor = self._monitor()
         if ended and self._last and monitor is None:
             return {**self._last, "status": "finished", "recordings": self._recordings()}
         steps = monitor.num_steps if monitor is not None else self._onlooker.steps
@@ -117,7 +113,7 @@ class Live:
                 ["agent steps" if monitor is not None else "steps while watched", f"{steps:,}"],
                 ["steps/s", self._rate(now, steps)],
                 ["episodes", f"{games:,}" if monitor is not None else "–"],
-                ["score, last 100", _score(monitor)],
+                ["score, last 100", score_in_words([] if monitor is None else monitor.return_queue)],
                 ["restarts", f"{int(self._recovered()[0].sum()):,}"],
                 ["watched for", time_in_words(now - self._began)],
             ],
@@ -131,16 +127,13 @@ class Live:
         return self._last
 
     def about(self) -> dict[str, Any]:
-        """Return the plan."""
         shown = {"plan": self._plan, "standing": self._standing}
         return {**shown, "versions": [], "log": "", "picture": None, "videos": []}
 
     def runs(self) -> list[Run]:
-        """Return the games that have ended: as the monitor's file has them, or since the page was opened."""
         return self._latest
 
     def frame(self, row: int | None) -> bytes | None:
-        """Return the newest frames."""
         onlooker = self._onlooker
         if row is not None:
             image = onlooker.frames.get(row, onlooker.frames.get(row - row % (self._core.books.agents or 1)))
@@ -151,13 +144,11 @@ class Live:
         return _encoded(fit(tile(images), SPRITE), ".jpg")
 
     def file(self, name: str) -> Path | None:
-        """Return a video that the page has asked for."""
         return next(
             (one.file for one in self._onlooker.recordings if one.file is not None and name == _name(one)), None
         )
 
     def record(self, row: int | None) -> str:
-        """Record the next episode of a row, or of each that has a tile; return why not, or nothing."""
         onlooker = self._onlooker
         if onlooker.why_no_frames or self.ended:
             return onlooker.why_no_frames or "The run has ended."
@@ -178,7 +169,6 @@ class Live:
         self._look()
 
     def done(self) -> None:
-        """Finish the videos."""
         for one in self._onlooker.recordings:
             one.finish()
 
@@ -212,8 +202,7 @@ class Live:
             scores, lengths = scores.copy(), lengths.copy()
             scores[at], lengths[at], _ = monitor.games
         restarts, reasons = self._recovered()
-        for i in np.flatnonzero(restarts > self._restarts).tolist():
-            self._restarted_at[i] = now
+        self._restarted_at[restarts > self._restarts] = now
         self._restarts = restarts
         backend = self._backend()
         agents = backend.row_agents if backend is not None and books.agents else None
@@ -227,7 +216,7 @@ class Live:
             state = "running"
             if away:
                 state = "lost"
-            elif now - self._restarted_at.get(i, -np.inf) < RESTARTED:
+            elif now - self._restarted_at[i] < RESTARTED:
                 state = "restarted"
             elif books.endings.ended[i] or (slots is not None and slots.waits[i]):
                 state = "resting"
@@ -250,7 +239,7 @@ class Live:
 
     def _plays(self) -> list[str]:
         """What there is to say of each row's opponent; [] without any."""
-        opponents = None if self._opponents is None else self._opponents()
+        opponents = self._opponents()
         if opponents is None:
             return []
         said: list[str] = []
@@ -264,7 +253,7 @@ class Live:
         why, tiles = self._onlooker.why_no_frames, self._onlooker.tiles
         if why:
             return {"frames": False, "why_no_frames": why}
-        opponents = None if self._opponents is None else self._opponents()
+        opponents = self._opponents()
         if opponents is not None:  # the learner's row of each game
             tiles = [i + int(seats[0]) for i, seats in zip(tiles, opponents.seats, strict=False)]
         return {"frames": {"columns": grid(len(tiles))[1], "rows": tiles}}
@@ -277,7 +266,7 @@ class Live:
 
     def _renew(self, games: int, now: float, *, at_once: bool) -> None:
         """Look at the games anew if there are more, but not so often that it would take much of the time."""
-        opponents = None if self._opponents is None else self._opponents()
+        opponents = self._opponents()
         played = 0 if opponents is None else sum(row.games for row in opponents.pool.results.rows())
         if (games, played) == self._seen or (now < self._next and not at_once):
             return
@@ -299,15 +288,12 @@ class Live:
             Path(),
             env_id=self._title,
             step_unit="agent steps",
-            pipeline=None,
             scores=scores[kept],
             steps=steps[kept],
             minutes=np.array([minutes for _, minutes in games])[kept],
             envs=envs[kept],
             total_steps=int(steps[-1]) if len(steps) else 0,
-            lost=0,
             not_finite=int((~kept).sum()),
-            unreadable=0,
         )
         return [Run(self._title, (seed,))]
 
@@ -375,7 +361,6 @@ class _Onlooker:
             self._books.onlooker = None
 
     def after(self, step: StepResult) -> None:
-        """Keep what arrived."""
         for one in self.recordings:
             one.take(step)
         try:
@@ -427,14 +412,15 @@ class _Onlooker:
             self._request(self, np.array(rows, dtype=np.int64), np.array(opening, dtype=np.int64))
 
 
+def _outermost(env: VecEnv, kind: type[Any]) -> Callable[[], Any]:
+    """Return what finds the outermost wrapper of a kind, which it does not keep alive; None if there is none."""
+    found = next((wrapper for wrapper in env.chain if isinstance(wrapper, kind)), None)
+    return (lambda: None) if found is None else weakref.ref(found)
+
+
 def _name(recording: Recording) -> str:
     """How the page asks for a video."""
     return f"{VIDEOS}/{'' if recording.path is None else recording.path.name}"
-
-
-def _score(monitor: Monitor | None) -> str:
-    scores = np.array([] if monitor is None else list(monitor.return_queue))
-    return f"{scores.mean():.2f} ± {scores.std():.2f}" if len(scores) else "–"
 
 
 def _encoded(image: NDArray[np.uint8], suffix: str) -> bytes:

@@ -95,7 +95,6 @@ class Recording:
     # -- a folder and a file, as the recorder knows them ---------------------------------------------------------------
 
     def start(self, label: str, first: Image) -> Recording:
-        """Start the file with its first frame."""
         self.frames = 1
         self._thread = threading.Thread(target=self._work, args=(label, first), name="vecwrap: video", daemon=True)
         self._thread.start()
@@ -111,14 +110,12 @@ class Recording:
         self._queue.put(lambda file: file.append(frame))
 
     def describe(self, file: Any, facts: Mapping[str, Any]) -> None:
-        """Write what is known into the file beside it."""
         known = dict(facts)
         self._queue.put(lambda file: self._folder.describe(file, known))
         if known["ended"] is not None:
             self._queue.put(None)
 
     def close(self) -> None:
-        """Write no more frames."""
         self.over = True
         self._queue.put(VideoFile.close)
 

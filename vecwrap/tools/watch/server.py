@@ -33,7 +33,9 @@ PORTS = 20  # that are tried from there on, for a second run
 LOOPBACK = "127.0.0.1"
 TICK = 0.5  # seconds between two states
 RECORD = ".page.json"  # in a run's folder, while the run serves a page
-STATIC = {"page.js": "text/javascript", "details.js": "text/javascript", "page.css": "text/css"}
+PLOTLY = "plotly.min.js"
+STATIC = {"index.html": "text/html", "page.css": "text/css"}
+STATIC |= dict.fromkeys(("page.js", "details.js", PLOTLY), "text/javascript")
 _ADDRESS = re.compile(r"http://(127\.0\.0\.1|localhost|\[::1\]):\d+/[\w-]+/")
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "
@@ -43,12 +45,6 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-
-def why_no_page() -> str:
-    """Return which of the page's packages are not installed; nothing if all are."""
-    missing = [name for name in ("starlette", "uvicorn", "plotly") if not is_installed(name)]
-    return f'the page needs {", ".join(missing)}: pip install "vecwrap[live]"' if missing else ""
 
 
 class Address(str):
@@ -132,8 +128,8 @@ def serve(source: Source, port: int | None = None, host: str = LOOPBACK, record_
 
     ``record_in``: the run's folder, where ``find_page`` finds it.
     """
-    if why := why_no_page():
-        raise PlanError(f"watch: {why}")
+    if missing := [name for name in ("starlette", "uvicorn", "plotly") if not is_installed(name)]:
+        raise PlanError(f'watch: the page needs {", ".join(missing)}: pip install "vecwrap[live]"')
     return Page(source, _listen(port, host), host, None if record_in is None else record_in / RECORD)
 
 
@@ -196,19 +192,15 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
     def data(content: Any) -> Any:
         return responses.Response(_json(content), media_type="application/json", headers=HEADERS)
 
-    async def index(request: Any) -> Any:
-        return responses.HTMLResponse((page / "index.html").read_bytes(), headers=HEADERS)
-
     async def static(request: Any) -> Any:
-        name = request.path_params["name"]
+        name = request.path_params.get("name", "index.html")
         if name not in STATIC:
             return _refused(responses, 404)
-        return responses.Response((page / name).read_bytes(), media_type=STATIC[name], headers=HEADERS)
-
-    async def plotly(request: Any) -> Any:
-        script = resources.files("plotly") / "package_data" / "plotly.min.js"
-        headers = {**HEADERS, "Cache-Control": "private, max-age=86400"}
-        return responses.Response(script.read_bytes(), media_type="text/javascript", headers=headers)
+        folder, headers = page, HEADERS
+        if name == PLOTLY:
+            folder = resources.files("plotly") / "package_data"
+            headers = {**HEADERS, "Cache-Control": "private, max-age=86400"}
+        return responses.Response((folder / name).read_bytes(), media_type=STATIC[name], headers=headers)
 
     async def events(request: Any) -> Any:
         row = _number(request.query_params.get("row"))
@@ -260,8 +252,8 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
             return _refused(responses, 404)
         return data({"why": source.record(_number(row))})
 
-    found = {"/": index, "/plotly.min.js": plotly, "/events": events, "/about": about, "/curves": lines}
-    found |= {"/frame": frame, "/file/{name:path}": file, "/{name}": static}
+    found = {"/": static, "/events": events, "/about": about, "/curves": lines, "/frame": frame}
+    found |= {"/file/{name:path}": file, "/{name}": static}
     routes = [routing.Route(path, endpoint, methods=["GET"]) for path, endpoint in found.items()]
     routes.insert(0, routing.Route("/record", record, methods=["POST"]))
     router = routing.Router([routing.Mount(f"/{token}", routes=routes)])
@@ -269,7 +261,9 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        allowed = _is_token(scope["path"], token) and _is_host(dict(scope["headers"]).get(b"host", b""), host)
+        first = scope["path"].removeprefix("/").partition("/")[0]
+        knows = secrets.compare_digest(first.encode(), token.encode())
+        allowed = knows and _is_host(dict(scope["headers"]).get(b"host", b""), host)
         await (router if allowed else _refused(responses, 403))(scope, receive, send)
 
     return guarded
@@ -278,10 +272,6 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
 def _refused(responses: Any, status: int) -> Any:
     words = {403: "Open the whole address that was printed, with its secret.", 404: "There is no such page."}
     return responses.PlainTextResponse(words[status], status, headers=HEADERS)
-
-
-def _is_token(path: str, token: str) -> bool:
-    return secrets.compare_digest(path.split("/", 2)[1].encode() if path.startswith("/") else b"", token.encode())
 
 
 def _is_host(header: bytes, host: str) -> bool:
@@ -296,15 +286,10 @@ def _is_host(header: bytes, host: str) -> bool:
         return True
     if host not in ("0.0.0.0", "::", ""):
         return False
-    return name in (socket.gethostname().lower(), socket.getfqdn().lower()) or _is_ip(name)
-
-
-def _is_ip(name: str) -> bool:
-    try:
+    with contextlib.suppress(ValueError):
         ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+        return True
+    return name in (socket.gethostname().lower(), socket.getfqdn().lower())
 
 
 def _number(text: str | None) -> int | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from vecwrap.errors import cut, printable
-from vecwrap.tools.plot import MOST_POINTS, Run, Seed, curve, quantiles, step_unit, thinned, time_unit
+from vecwrap.tools.plot import MOST_POINTS, Run, curve, quantiles, step_unit, thinned, time_unit
 
 MOST_EPISODES = 2_000  # of a run, each a dot
 MOST_RUNS = 50
@@ -84,10 +84,10 @@ def _numbers(**columns: Any) -> dict[str, list[float | None]]:
     }
 
 
-def score_in_words(seeds: Sequence[Seed], last: int = 100) -> str:
-    """The mean and spread of the last episodes."""
-    scores = np.concatenate([seed.scores[-last:] for seed in seeds]) if seeds else np.zeros(0)
-    return f"{scores.mean():.2f} ± {scores.std():.2f}" if len(scores) else "–"
+def score_in_words(scores: Collection[float]) -> str:
+    """The mean and spread of scores."""
+    values = np.array(list(scores))
+    return f"{values.mean():.2f} ± {values.std():.2f}" if len(values) else "–"
 
 
 def time_in_words(seconds: float) -> str:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vecwrap.env.saving import open_regular
 from vecwrap.errors import ArgumentError, cut, printable
+from vecwrap.tools.plot import Run
 from vecwrap.tools.standings import score_matrix
 from vecwrap.wrappers.selfplay.ratings import bradley_terry
-from vecwrap.wrappers.selfplay.results import CURRENT, LEARNER, MOST_SEATS, Results, Row
+from vecwrap.wrappers.selfplay.results import LEARNER, Results
 
 MOST_PLAYERS = 24
 NAME = 40  # characters
-COLUMNS = ("opponent", "seat", "result")
 
 
 def standing(results: Results) -> dict[str, Any] | None:
     """Return players with their ratings, the strongest first, and the scores of some against all; None without games.
 
-    Ratings are Elo points above the first player that is neither the learner nor a snapshot, if there is one.
+    Ratings are Elo points above the anchor that `bradley_terry` takes by itself.
     """
     totals: dict[str, list[int]] = {}
     for row in results.rows():
@@ -50,43 +47,22 @@ def standing(results: Results) -> dict[str, Any] | None:
 
 
 def _ratings(results: Results) -> tuple[dict[str, float], dict[str, float], str]:
-    anchor = next(
-        (name for name in results.players() if name not in (LEARNER, CURRENT) and not name[:1].isdigit()), None
-    )
     try:
-        found = bradley_terry(results, anchor)
+        found = bradley_terry(results)
     except ArgumentError:  # no games that can be rated
         return {}, {}, ""
-    known = np.isfinite(found.points)
-    points = {name: float(x) for name, x, is_known in zip(found.players, found.points, known, strict=True) if is_known}
-    return points, dict(zip(found.players, found.errors.tolist(), strict=True)), found.anchor
+    points = np.nan_to_num(found.points, nan=-math.inf).tolist()
+    errors = found.errors.tolist()
+    return dict(zip(found.players, points, strict=True)), dict(zip(found.players, errors, strict=True)), found.anchor
 
 
 def _number(value: float | None, digits: int = 1) -> float | None:
     return None if value is None or not math.isfinite(value) else round(float(value), digits)
 
 
-def results_of_files(paths: Iterable[Path]) -> Results:
-    """Read the results that monitors around `opponents` wrote beside each game; what cannot be read is left out."""
-    counts: dict[tuple[str, int], list[int]] = {}
-    for path in paths:
-        with open_regular(path) as binary:
-            lines = (line.decode(errors="replace") for line in binary)
-            next(lines, None)  # the header in JSON
-            reader = csv.DictReader(lines)
-            if not set(COLUMNS).issubset(reader.fieldnames or ()):
-                continue
-            for cells in reader:
-                read = _result(cells)
-                if read is not None:
-                    opponent, seat, result = read
-                    counts.setdefault((opponent, seat), [0, 0, 0])[(result < 0) + (result <= 0)] += 1
-    return Results(Row(LEARNER, *key, *won) for key, won in counts.items())
-
-
-def _result(cells: dict[Any, Any]) -> tuple[str, int, float] | None:
-    try:
-        opponent, seat, result = cells["opponent"], int(cells["seat"]), float(cells["result"])
-    except (KeyError, ValueError, TypeError):  # a game that was lost has none
-        return None
-    return (opponent, seat, result) if opponent and 0 <= seat < MOST_SEATS and not math.isnan(result) else None
+def results_of(runs: Iterable[Run]) -> Results:
+    """Return the results that monitors around `opponents` wrote beside each game."""
+    found = Results()
+    for opponent, seat, result in (game for run in runs for seed in run.seeds for game in seed.played):
+        found.record(LEARNER, opponent, seat=seat, result=result)
+    return found

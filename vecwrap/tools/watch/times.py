@@ -136,11 +136,9 @@ class _RowTimes:
         self._off: list[tuple[Any, str]] = []
 
     def clear(self) -> None:
-        """Forget what was measured."""
         self.nanoseconds[:], self.counts[:] = 0.0, 0
 
     def sent(self, env_ids: IntArray) -> None:
-        """Note when rows were sent."""
         self._sent[env_ids] = self._clock()
 
     def __enter__(self) -> _RowTimes:

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 
-from vecwrap.errors import PlanError, one_of
+from vecwrap.errors import PlanError, at_least, one_of
 from vecwrap.sources.description import Env, wrappers_of
-from vecwrap.wrappers.emulator.openings import NOOP, knows_fire, meanings_of, opening_of
+from vecwrap.wrappers.emulator.openings import meanings_of, refuse_actions
 
 Pooling = Literal["grey of the maximum", "maximum of the greys"]
 LifeLoss = bool | Literal["new_game"]
@@ -85,8 +85,7 @@ def settle(lineage: str = "deepmind", **given: Any) -> Settings:
     one_of("atari: lineage", lineage, tuple(LINEAGES))
     settings = replace(LINEAGES[lineage], **{name: value for name, value in given.items() if value is not None})
     for name, least in (("noop_max", 0), ("frame_skip", 1), ("screen_size", 1)):
-        if getattr(settings, name) < least:
-            raise PlanError(f"atari: {name}: expected {least} or more, got {getattr(settings, name)}")
+        at_least(f"atari: {name}", getattr(settings, name), least)
     if settings.terminal_on_life_loss not in tuple(EPISODES):
         raise PlanError(
             f'atari: terminal_on_life_loss: expected true, false or "new_game", got {settings.terminal_on_life_loss!r}'
@@ -111,7 +110,9 @@ def check_environment(env: Env, settings: Settings) -> None:
             f"(sticky actions; the default of this lineage is {default.repeat_action_probability:g}), got one "
             f"with {sticky:g}: make it with the former, or give atari repeat_action_probability={sticky:g}"
         )
-    _check_actions(env, settings)
+    noop = "give atari noop_max=0" if settings.noop_max else ""
+    fire = "give atari fire_reset=False" if settings.fire_reset else ""
+    refuse_actions(env, "atari", meanings_of(env, "atari"), noop, fire)
     space = env.observation_space
     colour = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 3 and space.shape[2] == 3
     grey = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 2
@@ -137,19 +138,3 @@ def check_skip(env: Env, wrapper: str) -> None:
                 f"{wrapper}: expected an environment that skips no frames, but {type(inner).__name__} inside it skips "
                 f"{skip}: leave one of the two out"
             )
-
-
-def _check_actions(env: Env, settings: Settings) -> None:
-    meanings = meanings_of(env, "atari")
-    discrete = isinstance(env.action_space, gymnasium.spaces.Discrete)
-    wrong = {
-        "noop_max=0": settings.noop_max and not (discrete and meanings[NOOP] == "NOOP"),
-        "fire_reset=False": settings.fire_reset and opening_of(meanings) and not (discrete and knows_fire(meanings)),
-    }
-    if without := [argument for argument, is_wrong in wrong.items() if is_wrong]:
-        fires = ", FIRE and one more" if "fire_reset=False" in without else ""
-        raise PlanError(
-            f"atari: expected discrete actions that begin with NOOP{fires}, got "
-            f"{', '.join(meanings) if discrete else env.action_space}: make the environment with "
-            f"{'full_action_space=True' if discrete else 'continuous=False'}, or give atari {', '.join(without)}"
-        )

@@ -98,9 +98,21 @@ def opening_of(meanings: Sequence[str]) -> tuple[int, ...]:
     return (FIRE, AFTER_FIRE) if "FIRE" in meanings else ()
 
 
-def knows_fire(meanings: Sequence[str]) -> bool:
-    """Whether the actions of ``opening_of`` are as expected: FIRE is the second, and there is a third."""
-    return len(meanings) > AFTER_FIRE and meanings[FIRE] == "FIRE"
+def refuse_actions(env: Env, wrapper: str, meanings: Sequence[str], noop: str = "", fire: str = "") -> None:
+    """Refuse actions that do not begin with NOOP, and with FIRE in games that have it.
+
+    ``noop`` and ``fire`` say what to do without these actions; nothing where they are not needed.
+    """
+    space, fires = env.action_space, bool(fire and opening_of(meanings))
+    discrete = isinstance(space, gymnasium.spaces.Discrete)
+    begins = discrete and space.contains(NOOP) and meanings[NOOP] == "NOOP"
+    knows_fire = discrete and len(meanings) > AFTER_FIRE and meanings[FIRE] == "FIRE"
+    if remedies := [noop] * bool(noop and not begins) + [fire] * (fires and not knows_fire):
+        raise PlanError(
+            f"{wrapper}: expected discrete actions that begin with NOOP{', FIRE and one more' if fires else ''}, got "
+            f"{', '.join(meanings) if discrete else space}: make the environment with "
+            f"{'full_action_space=True' if discrete else 'continuous=False'}, or {' and '.join(remedies)}"
+        )
 
 
 def meanings_of(env: Env, wrapper: str) -> list[str]:

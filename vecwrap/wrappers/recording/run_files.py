@@ -71,22 +71,14 @@ def csv_line(cells: Sequence[Any], end: str = "\n") -> str:
 def make_folder(folder: Path, wrapper: str) -> None:
     """Create a wrapper's folder if it is missing, and refuse one that files cannot be written to."""
     try:
-        try_folder(folder)
-    except OSError as error:
-        raise PlanError(
-            f'{wrapper}: dir: expected a folder that files can be written to, got "{seen_from_here(folder)}": '
-            f"{error}; give another"
-        ) from error
-
-
-def try_folder(folder: Path) -> None:
-    """Create a folder if it is missing; raises an OSError if files cannot be written to it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
+        folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(folder)) from error  # not the temporary file's name
+        raise PlanError(
+            f'{wrapper}: dir: expected a folder that files can be written to, got "{seen_from_here(folder)}": '
+            f"{error.strerror or error}; give another"
+        ) from error
 
 
 def seen_from_here(path: Path) -> Path:

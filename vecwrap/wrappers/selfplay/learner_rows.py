@@ -29,6 +29,7 @@ MOST_IN_VAIN = 100  # games in a row in which the learner was never to move
 STREAM = 0x0110  # of a game's own numbers, beside those that the environment draws from its seed
 _SUMS = ("rewards", "raw_rewards")
 _FLAGS = ("terminations", "truncations", "first", "acted", "live", "lost", "raw_dones", "raw_first")
+_SAVED = ("running", "left", "returns", "episodes", "in_vain", "to_move", "alive")
 
 Draw = Callable[[np.random.Generator], tuple[str, Sequence[int]]]
 """Draws a game's opponent and the learner's seats."""
@@ -478,20 +479,14 @@ class LearnerRows:
 
     def state(self) -> dict[str, Any]:
         return {
+            **{name: getattr(self, f"_{name}").copy() for name in _SAVED},
             "seats": self.seats.copy(),
             "opponents": [str(name) for name in self.opponents],
-            "running": self._running.copy(),
-            "left": self._left.copy(),
-            "returns": self._returns.copy(),
             "seeds": list(self._seeds),
-            "episodes": self._episodes.copy(),
-            "in_vain": self._in_vain.copy(),
             "rngs": [rng.bit_generator.state for rng in self._rngs],
             "seen": None if self._seen is None else batches.copy(self._seen),
             "final_obs": None if self._final_obs is None else batches.copy(self._final_obs),
             "masks": [[i, np.array(mask)] for i, mask in sorted(self._told_masks.items())],
-            "to_move": self._to_move.copy(),
-            "alive": self._alive.copy(),
             "early": {name: values.copy() for name, values in self._early.items()},
             "ended": self.endings.ended.copy(),
             "moves": self._moves.state(),
@@ -503,7 +498,7 @@ class LearnerRows:
         seeds = [fitting(seed, 0) for seed in fitting_list(state["seeds"], self._num_games, "seeds")]
         masks = {fitting(i, 0): mask for i, mask in fitting(state["masks"], [], "masks")}
         self._moves.load(fitting(state["moves"], {}, "moves"))
-        for name in ("running", "left", "returns", "episodes", "in_vain", "to_move", "alive"):
+        for name in _SAVED:
             put(getattr(self, f"_{name}"), state[name], name)
         put(self.seats, state["seats"], "seats")
         put(self._early, state["early"], "early")

@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -26,16 +26,6 @@ from vecwrap.wrappers.selfplay.scripted import RANDOM
 
 _OF_FACTS = (bool, int, float, str, type(None))
 _LABEL = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,99}")
-
-
-class _Saved(NamedTuple):
-    """A saved state, read."""
-
-    digests: dict[str, str]
-    scripted: list[str]
-    results: Results
-    rates: WinRates
-    writer: str
 
 
 class OpponentPool:
@@ -268,13 +258,9 @@ class OpponentPool:
                 self._policies[name] = self._made(name)
             else:
                 near = did_you_mean(name, self.members)
-                raise ArgumentError(
-                    f'{self._where}: there is no member "{name}".{near} Members: {self._members_text()}'
-                )
+                members = ", ".join(self.members)[:1000] or "none"
+                raise ArgumentError(f'{self._where}: there is no member "{name}".{near} Members: {members}')
         return self._policies[name]
-
-    def _members_text(self) -> str:
-        return ", ".join(self.members)[:1000] or "none"
 
     def _made(self, name: str) -> Policy:
         assert self._folder is not None
@@ -315,20 +301,17 @@ class OpponentPool:
         """Take over from the folder what is not known here, and refuse one that is of another game or make."""
         kept = Shared() if self._folder is None else self._folder.read_shared()
         self._makers.use(kept.make)
-        here = Shared(
-            make=self._makers.path,
-            keep=self._shared.keep or kept.keep,
-            observation_space=observation_space or self._shared.observation_space or kept.observation_space,
-            action_space=action_space or self._shared.action_space or kept.action_space,
-            pipeline=pipeline or self._shared.pipeline or kept.pipeline,
-        )
-        for key in ("make", "observation_space", "action_space", "pipeline"):
-            mine = getattr(here, key)
-            for theirs in (getattr(kept, key), getattr(self._shared, key)):
-                if theirs is not None and mine is not None and theirs != mine:
+        here = Shared(keep=self._shared.keep or kept.keep)
+        given = {"observation_space": observation_space, "action_space": action_space, "pipeline": pipeline}
+        for key, mine in {"make": self._makers.path, **given}.items():
+            for one in (mine, getattr(self._shared, key), getattr(kept, key)):
+                known = getattr(here, key)
+                if known is None:
+                    setattr(here, key, one)
+                elif one not in (None, known):
                     remedy = "leave make out, or correct pool.json" if key == "make" else "give another folder"
                     raise CheckpointError(
-                        f"{self._where}: {key}: expected a pool of {mine}, got one of {theirs}; {remedy}"
+                        f"{self._where}: {key}: expected a pool of {known}, got one of {one}; {remedy}"
                     )
         self._shared = here
         return kept
@@ -444,10 +427,7 @@ class OpponentPool:
         Raises:
             ArgumentError: no games, or an anchor who played none.
         """
-        results = self.all_results()
-        if anchor is None:
-            anchor = next((name for name in self._scripted if name in results.players()), None)
-        return bradley_terry(results, anchor)
+        return bradley_terry(self.all_results(), anchor)
 
     def save(self) -> None:
         """Write the results into the folder, where other processes find them.
@@ -488,33 +468,29 @@ class OpponentPool:
             CheckpointError: it does not fit, or the folder lacks a member.
         """
         try:
-            saved = self._read_state(state)
+            digests = {
+                fitting(name, ""): fitting(digest, "") for name, digest in fitting(state["snapshots"], [], "snapshots")
+            }
+            scripted = fitting(state["scripted"], [], "scripted")
+            scripted = sorted(self._makers.checked_scripted(fitting(name, "")) for name in scripted)
+            results = Results(read_rows(state["results"], "results"))
+            rates = WinRates(self._rates.decay, fitting(state["rates"], [], "rates"))
+            writer = fitting(state["writer"], "", "writer")
+            if not re.fullmatch(r"[0-9a-f]{16}", writer):
+                raise ValueError(f"writer: expected 16 hexadecimal digits, got {writer!r}")
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, VecwrapError):
                 raise
             raise CheckpointError(
                 f"{self._where}: expected a state as state_dict gave it, got another one ({text_of(error)[:500]})"
             ) from None
-        found = self._find_again(saved.digests)
+        found = self._find_again(digests)
         there = set()
         if self._folder is not None:
             there = {*self._folder.snapshot_names(), *self._folder.scripted_members()}
-        self._hidden = there - found.keys() - {*saved.scripted}
-        self._snapshots, self._scripted, self._policies = found, sorted(saved.scripted), {}
-        self.results, self._rates, self._writer = saved.results, saved.rates, saved.writer
-
-    def _read_state(self, state: dict[str, Any]) -> _Saved:
-        """Read a state; KeyError, TypeError or ValueError for what ``state_dict`` never returns."""
-        writer = fitting(state["writer"], "", "writer")
-        if not re.fullmatch(r"[0-9a-f]{16}", writer):
-            raise ValueError(f"writer: expected 16 hexadecimal digits, got {writer!r}")
-        return _Saved(
-            {fitting(name, ""): fitting(digest, "") for name, digest in fitting(state["snapshots"], [], "snapshots")},
-            [self._makers.checked_scripted(fitting(name, "")) for name in fitting(state["scripted"], [], "scripted")],
-            Results(read_rows(state["results"], "results")),
-            WinRates(self._rates.decay, fitting(state["rates"], [], "rates")),
-            writer,
-        )
+        self._hidden = there - found.keys() - {*scripted}
+        self._snapshots, self._scripted, self._policies = found, scripted, {}
+        self.results, self._rates, self._writer = results, rates, writer
 
     def _find_again(self, digests: dict[str, str]) -> dict[str, Snapshot]:
         """Return the snapshots of a state as far as they are still in the folder; its members must be."""

@@ -11,6 +11,7 @@ import numpy as np
 from vecwrap.errors import ArgumentError, did_you_mean
 from vecwrap.rows.step_result import FloatArray, IntArray
 from vecwrap.wrappers.selfplay.results import CURRENT, Results, Row
+from vecwrap.wrappers.selfplay.scripted import RANDOM
 
 ELO = 400 / math.log(10)
 """Elo points in one unit of log-odds: 400 points are odds of 10 to 1."""
@@ -89,7 +90,8 @@ def bradley_terry(results: Results, anchor: str | None = None) -> Ratings:
     less biased with few games. Running Elo ratings depend on the order of the games; these do not.
 
     Games against `CURRENT` and against oneself are left out. The seats' advantages are fitted where the games can tell
-    them, which needs a pair that changed seats.
+    them, which needs a pair that changed seats. The anchor's rating is 0; by default that is the first scripted player,
+    or else who played most.
     """
     rows = [row for row in results.rows() if CURRENT not in row[:2] and row.player != row.opponent and row.games]
     players = Results(rows).players()
@@ -97,7 +99,8 @@ def bradley_terry(results: Results, anchor: str | None = None) -> Ratings:
         raise ArgumentError("ratings: expected games between two players, got none; play some first")
     games = np.array([sum(row.games for row in rows if name in row[:2]) for name in players], np.int64)
     if anchor is None:
-        anchor = players[int(games.argmax())]
+        scripted = [name for name in players if name == RANDOM or ":" in name]
+        anchor = scripted[0] if scripted else players[int(games.argmax())]
     if anchor not in players:
         raise ArgumentError(
             f'ratings: anchor: "{anchor}" has played no game.{did_you_mean(anchor, players)} Who has: '
