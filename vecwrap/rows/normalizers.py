@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.errors import CheckpointError, NotFiniteError, PlanError, ResetNeededError
+from vecwrap.errors import ArgumentError, CheckpointError, NotFiniteError, PlanError, ResetNeededError
 from vecwrap.rows import members
 from vecwrap.rows.batch import Batch, take
 from vecwrap.rows.members import Key, LastRows
@@ -142,6 +143,30 @@ class ObservationNormalizer(_Half):
         if step.final_obs is not None:
             step.final_obs = self._normalised(step.final_obs)
 
+    def normalize(self, observations: Batch) -> Batch:
+        """Normalise any observations, as ``on_step`` does those of a step; nothing is counted."""
+        return self._normalised(self._checked(observations))
+
+    def unnormalize(self, observations: Batch) -> Batch:
+        """Undo ``normalize``, except for clipping and rounding: what it normalised is returned in float64."""
+        given, statistics = self._checked(observations), self.statistics.items()
+        return members.with_new(
+            given, {key: members.of(given, key) * one.scale(self.epsilon) + one.mean for key, one in statistics}
+        )
+
+    def _checked(self, observations: Batch) -> Batch:
+        """The same with arrays, if they are observations of this wrapper, with any leading axes."""
+        given: dict[Key, Array] = {}
+        for key, statistics in self.statistics.items():
+            shape, where = statistics.mean.shape, f"{self._wrapper}: {members.name_of(key)}"
+            if key is not None and not (isinstance(observations, Mapping) and key in observations):
+                raise ArgumentError(f"{where}: expected a dict with this key, got {type(observations).__name__}")
+            values = given[key] = np.asarray(members.of(observations, key))
+            if values.shape[values.ndim - len(shape) :] != shape:
+                expected = ", ".join(map(str, ("...", *shape)))
+                raise ArgumentError(f"{where}: expected an array of shape ({expected}), got {values.shape}")
+        return members.with_new(observations, given)
+
     def original(self) -> Batch:
         self._refuse_unbegun()
         return self._original.all()
@@ -233,6 +258,12 @@ class RewardNormalizer(_Half):
         self._begun = self._has_shown = True
         step.rewards = self._normalised(step.rewards)
         self._shown[step.rows] = step.rewards
+
+    def normalize(self, rewards: Any) -> Array:
+        return self._normalised(np.asarray(rewards))
+
+    def unnormalize(self, rewards: Any) -> Array:
+        return np.asarray(np.asarray(rewards) * self.statistics.scale(self.epsilon))
 
     def original(self) -> FloatArray:
         self._refuse_unbegun()
