@@ -195,17 +195,10 @@ class Slots:
     def exported(self) -> None:
         self._told = self._cells.num_learnt, self._final_cells.num_learnt
 
-    def load(self, rows: Sequence[int], payload: Any, offset: int = 0, of_writer: range | None = None) -> None:
-        """Load the result of ``export`` in another process, whose row r is our row ``offset + r``.
-
-        ``of_writer`` are that process's rows here. What is no such result raises any exception, before or after it
-        is loaded into these rows, but into no others.
-        """
+    def load(self, rows: Sequence[int], payload: Any, offset: int = 0) -> None:
+        """Load the result of ``export`` in another process, whose row r is our row ``offset + r``."""
         index = [offset + row for row in rows]
         numbers, observations, final, infos, cells, frames, learnt, blocks = payload
-        _refuse_malformed(rows, final, infos, frames)
-        if (numbers is None) is not self.shared:
-            raise ValueError("expected numbers in one place")
         if numbers is not None:
             self._numbers[:, index], self._flags[:, index] = numbers
         if observations is not None:
@@ -223,11 +216,12 @@ class Slots:
         _spread(self.frames, index, frames)
         if not self.shared:
             self._cells.load(index, cells)
-        self._load_blocks(index, offset, blocks, of_writer)
+        self._drop_blocks(index)
+        for number, first, infos_of_rows, final_infos in blocks or ():
+            self.put_columns(range(offset + first, offset + first + number), infos_of_rows, final_infos)
         if learnt is not None:
-            base = MOST_LAYOUTS * (0 if of_writer is None else of_writer[0])
-            self._cells.know(learnt[0], base)
-            self._final_cells.know(learnt[1], base)
+            self._cells.know(learnt[0])
+            self._final_cells.know(learnt[1])
 
     def load_shared(self, rows: Sequence[int]) -> None:
         """Record that these rows are entirely in shared memory."""
@@ -236,22 +230,11 @@ class Slots:
                 for row in rows:
                     kept.pop(row, None)
         if self._blocks:
-            self._load_blocks(rows, 0, None, None)
+            self._drop_blocks(rows)
 
-    def _load_blocks(
-        self,
-        rows: Sequence[int],
-        offset: int,
-        blocks: Sequence[tuple[int, int, Infos, Infos]] | None,
-        of_writer: range | None,
-    ) -> None:
+    def _drop_blocks(self, rows: Sequence[int]) -> None:
         for own, *_ in self._blocks_of(rows):
             self._blocks[own.start] = own, {}, {}
-        for number, first, infos, final_infos in blocks or ():
-            own = range(offset + first, offset + first + number)
-            if of_writer is None or not set(own) <= set(of_writer) or {type(infos), type(final_infos)} != {dict}:
-                raise ValueError("expected the infos of an engine among these rows")
-            self._blocks[own.start] = own, infos, final_infos
 
     # -- to the wrappers -----------------------------------------------------------------------------------------------
 
@@ -391,20 +374,6 @@ class Slots:
         for k, i in ended:
             infos[k] = self._info(i, self.final_infos, self._final_cells)
         return columns(infos)
-
-
-def _refuse_malformed(rows: Sequence[int], final: Any, *of_rows: Any) -> None:
-    """Raise ValueError for parts of an export that do not belong to these rows, or have the wrong type."""
-    ended, _, final_infos, _, final_frames, raw_of_step = ([], *[None] * 5) if final is None else final
-    infos, frames = of_rows
-    dicts = [*(infos or {}).values(), *(final_infos or {}).values()]
-    pairs = [*(raw_of_step or {}).values()]
-    if not set(ended) <= set(rows) or {*map(type, dicts)} - {dict} or {*map(type, pairs)} - {tuple}:
-        raise ValueError("expected infos, frames and ends of these rows")
-    if {type(one) for one in (infos, frames, final_infos, final_frames, raw_of_step)} - {dict, type(None)}:
-        raise ValueError("expected dicts by row")
-    for paid, over in pairs:
-        float(paid), bool(over)
 
 
 def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:
