@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from vecwrap.rows.gymnasium_form import by_leaf, element
+
 
 class Different(AssertionError):
     """Two values differ: where, and the two parts that do."""
@@ -98,13 +100,7 @@ def _name(kind: type) -> tuple[str, str]:
 
 def take_row(space: spaces.Space[Any], observations: Any, i: int) -> Any:
     """Return row i of a batch, as one sub-environment would return it."""
-    if isinstance(space, spaces.Dict):
-        return {key: take_row(member, observations[key], i) for key, member in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(take_row(member, part, i) for member, part in zip(space.spaces, observations, strict=True))
-    if isinstance(space, spaces.Box) and space.shape == ():
-        return np.asarray(observations[i])  # indexing gives a scalar, which is not an element of a Box
-    return observations[i]
+    return element(space, by_leaf(lambda leaf, part: part[i], space, observations))
 
 
 def rows_of(

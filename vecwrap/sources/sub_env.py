@@ -34,7 +34,6 @@ from vecwrap.sources.schedule import Schedule
 
 Factory = Callable[[], Env]
 NUMBERS = frozenset({float, np.float64, int})  # rewards that the slots take as they are
-_NOT_CALLABLE = ("reset", "step", "close")
 
 
 class SeveralAgentsError(TypeError):
@@ -174,8 +173,6 @@ class SubEnv:
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of the outermost wrapper that has it, or return the attribute if it is not a method."""
-        if name in _NOT_CALLABLE:
-            raise ValueError(f"call({name!r}): use {name}() of the vector environment, which keeps its books")
         if name == "render":
             return self.render()
         attribute = self.env.get_wrapper_attr(name)
@@ -384,7 +381,7 @@ class SubEnv:
         self._put(observation)  # after the info, which may be refused, and before a frame is rendered
         opening = self._steps == 0 or slots.raw_first[self._row]
         if self._frames is Frames.ALL or (self._frames is Frames.OPENING and opening):
-            slots.frames[self._row] = self._frame()
+            slots.frames[self._row] = frame_of(self.env.render)
         elif slots.frames:
             slots.frames.pop(self._row, None)
 
@@ -401,7 +398,7 @@ class SubEnv:
         if info or slots.informed:
             slots.put_final_info(row, info)
         if self._frames is Frames.ALL:
-            slots.final_frames[row] = self._frame()
+            slots.final_frames[row] = frame_of(self.env.render)
         elif slots.final_frames:
             slots.final_frames.pop(row, None)
         slots.first[row] = self._over = self._autoresetting = True
@@ -421,9 +418,6 @@ class SubEnv:
     def _game_goes_on(self) -> bool:
         """Whether the episode ended with a lost life and the seedless reset that follows continues the game."""
         return bool(self._goes_on) and any(wrapper.game_goes_on for wrapper in self._goes_on)
-
-    def _frame(self) -> Any:
-        return frame_of(self.env.render)
 
     def _step_after_end(self) -> None:
         if self._mode is Autoreset.NEXT_STEP:

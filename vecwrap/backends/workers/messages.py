@@ -94,8 +94,7 @@ def encode_for_worker(message: Any) -> bytes:
     return data
 
 
-def decode(data: bytes) -> Any:
-    return pickle.loads(data)
+decode = pickle.loads
 
 
 def can_send(value: Any) -> bool:
