@@ -115,6 +115,10 @@ class Backend(VecEnv):
     def runner(self) -> Runner:
         return self.core.runner
 
+    @property
+    def closed(self) -> bool:  # type: ignore[override]
+        return self.core.books.closed
+
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
         """Close every sub-environment and worker; may be called again, in any state.
 
@@ -135,3 +139,11 @@ class Backend(VecEnv):
             with interrupts:
                 interrupts.hold()  # nothing could close it later
                 core.close(None, terminate=True)
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> Any:
+        return self.get_attr("np_random")
+
+    @property
+    def np_random_seed(self) -> Any:
+        return self.get_attr("np_random_seed")

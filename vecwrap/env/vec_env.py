@@ -349,18 +349,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """The plan, for notebooks; None if the environment was assembled by hand."""
         return None if self.plan is None else str(self.plan._repr_html_())
 
-    @property  # type: ignore[misc]
-    def np_random(self) -> Any:
-        return self.get_attr("np_random")
-
-    @property
-    def np_random_seed(self) -> Any:
-        return self.get_attr("np_random_seed")
-
-    @property
-    def closed(self) -> bool:  # type: ignore[override]
-        return self.core.books.closed
-
     # -- structure -----------------------------------------------------------------------------------------------------
 
     @property

@@ -312,6 +312,10 @@ class VecEnvWrapper(Declares, VecEnv):
         return self.env._repr_html_()
 
     @property
+    def closed(self) -> bool:  # type: ignore[override]
+        return self.core.books.closed
+
+    @property
     def chain(self) -> tuple[VecEnv, ...]:
         return (self, *self.env.chain)
 
@@ -322,6 +326,14 @@ class VecEnvWrapper(Declares, VecEnv):
     @property
     def spec(self) -> Any:  # type: ignore[override]
         return self.unwrapped.spec
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> Any:
+        return self.get_attr("np_random")
+
+    @property
+    def np_random_seed(self) -> Any:
+        return self.get_attr("np_random_seed")
 
 
 class HookRows:
