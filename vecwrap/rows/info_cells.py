@@ -9,19 +9,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from vecwrap.rows.batch import Allocate
-from vecwrap.rows.infos import columns, snapshot
+from vecwrap.rows.infos import DTYPES, columns, snapshot
 from vecwrap.rows.step_result import IntArray
 
 WIDTH = 16  # numbers in an info
 MOST_LAYOUTS = 32  # that one writer learns; infos of further ones stay dicts
 _MOST_PLANS = 256
 _FLOATS = frozenset({float, np.float64, np.float32})
-_DTYPES: dict[type, np.dtype[Any]] = {
-    int: np.dtype(np.int64),
-    bool: np.dtype(np.bool_),
-    float: np.dtype(np.float64),
-    **{kind: np.dtype(kind) for kind in (np.int64, np.int32, np.bool_, np.float64, np.float32)},
-}
+_DTYPES = {int: np.dtype(np.int64), **DTYPES}
 
 Layout: TypeAlias = tuple[tuple[str, ...], tuple[type, ...]]
 """The keys of an info, in order, and the type of each value."""

@@ -18,14 +18,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from vecwrap.errors import ArgumentError, RemoteTraceback, kind_of, traceback_of
+from vecwrap.errors import ArgumentError, RemoteTraceback, traceback_of
 from vecwrap.interrupts import close_lost, is_interrupt
 from vecwrap.rows.batch import row as row_of
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, Env, chain_of, is_game
-from vecwrap.sources.failure import Failure, not_an_env, refuse_no_pair, said_by
+from vecwrap.sources.failure import Failure, make_failure, not_an_env, refuse_no_pair
 from vecwrap.sources.masks import masks_method, with_mask
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import Tap, float_reward
@@ -286,19 +286,15 @@ class SubEnv:
         autoreset = during == "step" and self._over  # rows at rest raise nothing
         if during in ("step", "reset"):
             self._over = True
-        return Failure(
-            index=self.index,
+        return replace(
+            make_failure(self.index, error),
             seed=self._seed,
             episode=self._episode,
             step=self._steps,
             action=action,
             during=during,
-            kind=kind_of(error),
-            message=said_by(error),
-            traceback=traceback_of(error),
             autoreset=autoreset,
             stepped=during == "step" and self._autoresetting,
-            cause=error,
         )
 
     def refused(self, error: Exception, during: str, action: Any, *, of_the_end: bool) -> Failure:
