@@ -201,7 +201,7 @@ class Core:
         endings.never_reset[:] = False
         for i, state in enumerate(states):
             books.slots.observations.put(i, state["observation"])
-            endings.ended[i] = state.get("ended", state["over"] and self.autoreset is Autoreset.DISABLED)
+            endings.ended[i] = state["ended"]
             if books.recovery is not None:
                 books.recovery.loaded(i, state, books.slots)
         endings.any_ended = bool(endings.ended.any())

@@ -180,10 +180,10 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
                 load(state["wrappers"], state["training"])
             core.load_sub_env_states(state["sub_envs"])
         if state["sub_envs"] is not None:  # an environment to be reset after the load needs its own seed
-            face.pending.seed = state.get("build_seed")
+            face.pending.seed = state["build_seed"]
             face.shown.load(state["shown"])
-            load_told_masks(face, state.get("masks"))
-        elif state.get("build_seed") is None:  # it was used, and schedules have started
+            load_told_masks(face, state["masks"])
+        elif state["build_seed"] is None:  # it was used, and schedules have started
             core.leave_seed_to_schedules()
     except (CheckpointError, PlanError):  # everything is as it was
         if core.books.endings.ended.all():  # or the sub-environments could not be put back, but their wrappers could
@@ -250,22 +250,24 @@ def _refuse_form(
     fitting_list(state["wrappers"], count, "wrappers")
     for trains in fitting_list(state["training"], count, "training"):
         fitting(trains, False, "training")
-    _refuse_seeds(state.get("build_seed"), "build_seed")
+    _refuse_seeds(state["build_seed"], "build_seed")
     if state["sub_envs"] is None:
         return
     like = make_column(space, num_envs, np.zeros).batch()
     fitting(state["shown"], like, "shown")
-    _refuse_masks(state.get("masks"), num_envs)
+    _refuse_masks(state["masks"], num_envs)
     for i, row in enumerate(fitting_list(state["sub_envs"], num_sources, "sub_envs")):
         where = f"sub_envs[{i}]"
         _refuse_row(conform, row, where)
         if row["env"] is not None:
             fitting(row["env"], [], where)
-        fitting(row.get("options") or {}, {}, where)
-        _refuse_seeds(row.get("seed_of_takeover"), where)
+        fitting(row["options"] or {}, {}, where)
+        _refuse_seeds(row["seed_of_takeover"], where)
         for name in ("episode", "steps"):
             fitting(row[name], 0, f"{where}: {name}")
-        for name in ("ended", "first", "waits", "gone"):
+        for name in ("ended", "first"):
+            fitting(row[name], False, where)
+        for name in ("waits", "gone"):  # of games
             fitting(row.get(name, False), False, where)
         if "recovery" in row:
             _refuse_recovery(conform, row["recovery"], f"{where}: recovery")
@@ -506,7 +508,7 @@ def _join(value: Any, arrays: dict[str, np.ndarray[Any, Any]], depth: int = 0) -
             return array.reshape(())[()]
         return array.tobytes() if value.get("bytes") else array
     if "objects" in value:
-        return object_array(join(value["objects"])).reshape(value.get("shape", -1))
+        return object_array(join(value["objects"])).reshape(value["shape"])
     if "deque" in value:
         items, longest = join(value["deque"]), value["maxlen"]
         if longest is not None and len(items) > longest:

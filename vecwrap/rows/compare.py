@@ -106,23 +106,7 @@ def take_row(space: spaces.Space[Any], observations: Any, i: int) -> Any:
 def rows_of(
     space: spaces.Space[Any], result: tuple[Any, ...], ignore: Collection[str] = ()
 ) -> list[tuple[int, dict[str, Any]]]:
-    """Split a five-tuple into rows: for each, its sub-environment and its values.
-
-    Args:
-        space: of one observation.
-        result: of ``step`` or ``recv``.
-        ignore: dotted names of infos to leave out, such as ``"episode.t"``.
-
-    Returns:
-        Pairs of an index and a dict of ``observation``, ``reward``, ``terminated``, ``truncated`` and ``info``.
-
-    >>> import vecwrap
-    >>> with vecwrap.build("CartPole-v1", n=2, backend="dummy") as env:
-    ...     _ = env.reset(seed=1)
-    ...     rows = rows_of(env.single_observation_space, env.step([0, 1]))
-    >>> [(i, row["reward"], row["observation"].shape) for i, row in rows]
-    [(0, 1.0, (4,)), (1, 1.0, (4,))]
-    """
+    """Split a five-tuple into pairs of a sub-environment and its values; ``ignore`` are dotted names of infos."""
     observations, rewards, terminations, truncations, infos = result
     ids = infos["env_id"].tolist() if "env_id" in infos else range(len(rewards))
     return [

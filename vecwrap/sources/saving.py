@@ -160,7 +160,7 @@ def _load_ale(game: Any, state: dict[str, Any]) -> None:
     data = state["ale"].tobytes()
     template = game.ale.cloneState(include_rng=True).__getstate__()
     saved.__setstate__(data if isinstance(template, bytes) else (data,))
-    restore(game, saved, state.get("ale_held_action"))  # older files lack it
+    restore(game, saved, state.get("ale_held_action"))  # of sticky games
 
 
 def _attributes(wrapper: Env) -> dict[str, Any]:

@@ -223,19 +223,17 @@ class SubEnv:
             self._be_new(attributes)
         else:
             if self._episode == 0:  # make what an environment makes at its first reset; the state then replaces it
-                self.env.reset(options=own_copy(state.get("options")))
+                self.env.reset(options=own_copy(state["options"]))
             self._is_new = False
             load_env_state(self.env, state["env"])
-        if "spaces" in state:  # older files lack it
-            load_space_states(self.env, state["spaces"])
+        load_space_states(self.env, state["spaces"])
         slots, row = self._slots, self._row
         self._over, self._seed = state["over"], state["seed"]
-        self._seed_of_takeover = state.get("seed_of_takeover")
-        self._options = own_copy(state.get("options"))
+        self._seed_of_takeover, self._options = state["seed_of_takeover"], own_copy(state["options"])
         self._episode, self._steps = state["episode"], state["steps"]
         slots.observations.put(row, state["observation"])
         slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
-        slots.first[row] = state.get("first", False)  # older files lack it
+        slots.first[row] = state["first"]
         self._autoresetting = self._in_stride = False
 
     def follow(self, schedule: bytes, episodes: int = 0) -> None:
