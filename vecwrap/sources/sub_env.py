@@ -151,7 +151,8 @@ class SubEnv:
         if self._tap is None:
             paid, over, anew = reward, done, False
         else:
-            paid, over, anew = self._raw_of_step(done)
+            paid, over, anew = self._tap.after_step()
+            over, anew = over or (done and not self._game_goes_on()), anew and not done
         slots, row = self._slots, self._row
         if self._in_stride and not (done or over or anew):
             self._rewards[row], self._raw_rewards[row] = reward, paid
@@ -422,11 +423,6 @@ class SubEnv:
         slots.rewards[row] = slots.raw_rewards[row] = 0.0
         slots.acted[row] = slots.live[row] = slots.first[row] = slots.raw_dones[row] = slots.raw_first[row] = False
         slots.forget_info(row)
-
-    def _raw_of_step(self, done: bool) -> tuple[float, bool, bool]:
-        assert self._tap is not None
-        paid, over, anew = self._tap.after_step()
-        return paid, over or (done and not self._game_goes_on()), anew and not done
 
     def _raw_of_reset(self) -> tuple[float, bool, bool]:
         if self._tap is None:
