@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.rows.batch import Allocate, Batch, put_rows, recycle, take, tree_map
+from vecwrap.rows.batch import Allocate, Batch, leaves, put_rows, recycle, take
 from vecwrap.rows.batch import copy as copy_batch
 from vecwrap.rows.columns import make_column
 from vecwrap.rows.info_cells import MOST_LAYOUTS, RowInfos
@@ -77,9 +77,7 @@ class Slots:
 
     def recycle(self) -> None:
         """Recycle memory allocated at every step: for an environment's observation, or a batch of them."""
-        leaves: list[np.ndarray[Any, Any]] = []
-        tree_map(leaves.append, self.observations.batch())
-        recycle(sum(leaf.nbytes for leaf in leaves))
+        recycle(sum(leaf.nbytes for _, leaf in leaves(self.observations.batch())))
 
     def own_actions(self, actions: Batch) -> Sequence[Any]:
         """Return the action of each row, from those of all rows; an environment may write into it."""
