@@ -20,7 +20,7 @@ from gymnasium import spaces
 import vecwrap
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.faults.faulty import Faulty
-from tests.waiting import gone
+from tests.waiting import gone, until
 from vecwrap.backends.workers.worker import Worker
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same
@@ -347,6 +347,51 @@ def test_a_worker_that_ends_amiss_ends_with_all_its_threads(backend):
         env.call("call_me", indices=[0])
         with pytest.raises(BackendError, match="'NoneType' object is not callable"):
             env.call("call_me", indices=[0])
+
+
+class Forking(Faulty):
+    """Its copies leave in ways that are meant for a process of their own, or go on as if they were the worker."""
+
+    def fork(self, leaves):
+        if os.fork():
+            return
+        if leaves:
+            sys.exit(0)
+        Path(self.folder, f"copy {os.getpid()}").touch()
+        until(Path(self.folder, "go on").exists)
+
+    def reset(self, *, seed=None, options=None):
+        result = super().reset(seed=seed, options=options)
+        if options:
+            self.fork(**options)
+        return result
+
+    def step(self, action):
+        result = super().step(action)
+        if action:
+            self.fork(leaves=action == 1)
+        return result
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_copy_that_an_environment_forks_off_answers_nothing_and_writes_nothing(backend, tmp_path):
+    before = Holdings.now()
+    with backend([partial(Forking, tmp_path)] * 3, workers=1) as env, DummyBackend([Faulty] * 3) as twin:
+        assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
+        for actions in ([0, 1, 0], [0, 0, 2], [1, 2, 1]):
+            assert_same(twin.step(actions), env.step(actions), str(actions))
+        for leaves in (True, False):
+            mask = {"reset_mask": np.array([True, False, False])}
+            asked = env.reset(options={**mask, "leaves": leaves})
+            assert_same(twin.reset(options=mask), asked, f"reset, leaves={leaves}")
+        assert_same(twin.step([0, 0, 0]), env.step([0, 0, 0]), "the step after")
+        assert until(lambda: len(list(tmp_path.glob("copy *"))) == 3)
+        (tmp_path / "go on").touch()
+        assert gone([file.name.removeprefix("copy ") for file in tmp_path.glob("copy *")])
+        mask = {"reset_mask": np.array([False, True, False])}
+        assert_same(twin.reset(options=mask), env.reset(options=mask), "what the others show")
+        assert_same(twin.step([0, 0, 0]), env.step([0, 0, 0]), "the last step")
+    assert_nothing_left(before, before)
 
 
 class Flat(Faulty):

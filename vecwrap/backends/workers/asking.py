@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from gymnasium.error import NoAsyncCallError
 
 from vecwrap.backends.workers.cores import usable_cores
-from vecwrap.backends.workers.messages import WorkerInit, by_value, encode_for_worker, known_everywhere
+from vecwrap.backends.workers.messages import WorkerInit, by_value, encode_for_worker, named
 from vecwrap.backends.workers.options import WorkerOptions
 from vecwrap.env.books import Books
 from vecwrap.env.restarts import WorkerHealth
@@ -182,7 +182,7 @@ class Workers(ABC, Generic[_Worker]):
             number=worker.number,
             num_workers=self.workers,
             largest_share=max(map(len, self._shares)),
-            filters=known_everywhere(warnings.filters),
+            filters=named(warnings.filters),
             log_level=logging.getLogger().level,
             **settings,
         )

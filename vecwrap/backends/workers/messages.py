@@ -19,16 +19,20 @@ Messages are pickled tuples over the inherited connection:
 from __future__ import annotations
 
 import array
+import contextlib
 import errno
 import io
 import pickle
 import resource
 import socket
+import sys
 import types
+import warnings
 from collections import ChainMap, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import cloudpickle
@@ -40,7 +44,6 @@ from vecwrap.sources.sub_env import Factory, Takeover
 _LARGEST_HEADER = 0x7FFFFFFF  # multiprocessing.connection's framing: 4 bytes of length, or -1 and 8 bytes
 _CHUNK = 1 << 16
 _LARGEST_CHUNK = 1 << 20
-_EVERYWHERE = ("builtins", "gymnasium", "numpy", "vecwrap")
 
 
 @dataclass
@@ -108,13 +111,38 @@ def can_send(value: Any) -> bool:
     return True
 
 
-def known_everywhere(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the warning filters for categories of packages that every worker imports.
+def named(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Replace warning filters' categories by module and name; those that a script itself defines are sent by value.
 
-    Unpickling another category would import the module that defines it. torch adds a filter for a warning class of its
-    own, so the workers of any process that has imported torch would import it too: seconds, and hundreds of MB each.
+    Unpickling a category would import the module that defines it. torch adds a filter for a warning class of its own,
+    so the workers of any process that has imported torch would import it too: seconds, and hundreds of MB each.
     """
-    return [one for one in filters if one[2].__module__.partition(".")[0] in _EVERYWHERE]
+    return [(action, message, _name(category), *where) for action, message, category, *where in filters]
+
+
+def adopt(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Insert filters whose categories have been imported here; return the others, which nothing can raise yet."""
+    here, others = [], []
+    for action, message, category, *where in filters:
+        if isinstance(category, tuple):
+            module, name = category
+            try:
+                category = attrgetter(name)(sys.modules[module])
+            except (KeyError, AttributeError):
+                others.append((action, message, (module, name), *where))
+                continue
+        here.append((action, message, category, *where))
+    warnings.filters[:0] = here  # type: ignore[index]
+    warnings._filters_mutated()  # type: ignore[attr-defined]  # noqa: SLF001
+    return others
+
+
+def _name(category: Any) -> Any:
+    module, name = category.__module__, category.__qualname__
+    with contextlib.suppress(KeyError, AttributeError):
+        if module != "__main__" and attrgetter(name)(sys.modules[module]) is category:
+            return module, name
+    return category
 
 
 class Channel:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from vecwrap.backends.workers.messages import WorkerInit, can_send, decode, encode, receive_descriptor
+from vecwrap.backends.workers.messages import WorkerInit, adopt, can_send, decode, encode, receive_descriptor
 from vecwrap.backends.workers.shared import Bell, LaneOfWorker, SharedBlock, allocate_shared
 from vecwrap.errors import ArgumentError, CastWarning
 from vecwrap.rows.columns import Arena
@@ -118,12 +118,12 @@ class Worker:
 
     def __init__(self, parent: Any, init: WorkerInit) -> None:
         warnings.resetwarnings()
-        warnings.filters[:] = init.filters  # type: ignore[index]
-        warnings._filters_mutated()  # type: ignore[attr-defined]  # noqa: SLF001
+        later = adopt(init.filters)
         if init.env_ids[0] != 0 or init.takeovers is not None:  # said once, by the first worker
             warnings.filterwarnings("ignore", category=CastWarning)
         logging.getLogger().setLevel(init.log_level)
         self._parent = parent
+        self._pid = os.getpid()
         self._each = init.each
         self._sub_envs: list[Source] = []
         self._first_row = init.env_ids[0] if init.shared else 0
@@ -164,6 +164,7 @@ class Worker:
         ]
         self._send(("made", [(i, _sendable(description)) for i, description in told]))
         self._spaces = first.observation_space, first.action_space
+        adopt(later)  # making the sub-environments has imported what they may warn of
 
     def answer_all(self) -> None:
         while self._lane is None:
@@ -226,6 +227,7 @@ class Worker:
                     self._parent.connection,
                     spins=init.spins,
                 )
+            os.register_at_fork(after_in_child=self._detach)
         else:
             self._slots = Slots(len(init.env_ids), *self._spaces, first_row=init.env_ids[0])
         self._slots.recycle()
@@ -237,6 +239,11 @@ class Worker:
                 except BaseException as error:
                     raise CouldNotMake(make_failure(sub_env.index, error)) from error
         self._send(("attached",))
+
+    def _detach(self) -> None:
+        self._slots = Slots(self._init.num_envs, *self._spaces)
+        for k, sub_env in enumerate(self._sub_envs):
+            sub_env.attach(self._slots, self._first_row + k)
 
     def _remake(self, rows: list[int], takeovers: list[Takeover]) -> None:
         failures = []
@@ -276,6 +283,7 @@ class Worker:
 
     def _step_group(self, lane: LaneOfWorker, answers: int, rows: Sequence[int]) -> None:
         done, failures = self._step_rows(rows)
+        self._leave_if_copied()
         piped = len(done) < len(rows) or len(self._slots.entirely_shared(done)) < len(done)
         if piped:
             self._send_rows(answers, "step", done, failures)
@@ -296,6 +304,7 @@ class Worker:
                 sub_envs[row - first_row].step(action)
                 done.append(row)
             except BaseException as error:
+                self._leave_if_copied()
                 failures.append(sub_envs[row - first_row].failure(error, "step", action).without_cause())
         return done, failures
 
@@ -309,6 +318,7 @@ class Worker:
                 parts[own[0] - self._first_row].source.step_whole()
                 done += own
             except BaseException as error:
+                self._leave_if_copied()
                 failures += [parts[i - self._first_row].failure(error, "step").without_cause() for i in own]
         return done, failures
 
@@ -323,6 +333,7 @@ class Worker:
                     sub_env.reset(seed, options)
                     done.append(row)
             except BaseException as error:
+                self._leave_if_copied()
                 failures.append(sub_env.failure(error, "reset").without_cause())
             if self._each and len(done) + len(failures) == self._together:
                 self._send_rows(self._together, "reset", done, failures)
@@ -336,6 +347,7 @@ class Worker:
             data = encode(self._rows_message(answers, rows, failures))
         except Exception:
             data = encode(self._rows_message(answers, *self._without_unsendable(during, rows, failures)))
+        self._leave_if_copied()
         self._parent.tell(data)
         self._slots.exported()
 
@@ -384,7 +396,13 @@ class Worker:
         self._send(("values", values, failures))
 
     def _send(self, message: Any) -> None:
+        self._leave_if_copied()
         self._parent.tell(encode(message))
+
+    def _leave_if_copied(self) -> None:
+        """End a copy of this process that an environment has forked off: the worker itself answers."""
+        if os.getpid() != self._pid:
+            _leave(0)
 
 
 def _unsendable(info: dict[str, Any]) -> list[str]:
