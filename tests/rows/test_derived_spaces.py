@@ -3,11 +3,13 @@
 from functools import partial
 
 import gymnasium
+import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 from vecwrap import build, wrap
+from vecwrap.rows.columns import TextColumn, make_column
 from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.testing import assert_same
 
@@ -112,3 +114,7 @@ def test_actions_of_a_derived_space_are_one_array(kind):
     own.seed(1)
     actions = [own.sample() for _ in range(3)]
     assert_same(conform_actions(own, actions, 3), conform_actions(gymnasiums, actions, 3))
+
+
+def test_text_of_a_derived_space_can_be_shared():
+    assert isinstance(make_column(OwnText(5), 2, np.zeros), TextColumn)

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.errors import CastWarning
-from vecwrap.rows.batch import Allocate, Batch, scatter
+from vecwrap.rows.batch import Allocate, Batch, object_array, scatter
 
 __all__ = ["ARRAY_SPACES", "Arena", "Column", "make_column"]
 
@@ -177,8 +177,52 @@ def the_one(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return own if own == dtype else dtype
 
 
+class TextColumn(Column):
+    """A Text leaf in an array: code points and a length, so that it can be shared."""
+
+    def __init__(self, space: spaces.Text, num_rows: int, allocate: Allocate, shared: bool, path: str) -> None:
+        self._max_length = space.max_length
+        self._points = allocate((num_rows, space.max_length), np.uint32)
+        self._lengths = allocate((num_rows,), np.int32)
+        self._shared = shared
+        self._path = path
+
+    def put(self, i: int, value: Any) -> None:
+        value = self.conform(value)
+        self._points[i, : len(value)] = [ord(character) for character in value]
+        self._lengths[i] = len(value)
+
+    def conform(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            raise TypeError(f"{self._path}: expected a str, got {type(value).__name__}")
+        if len(value) > self._max_length:
+            raise ValueError(f"{self._path}: expected at most {self._max_length} characters, got {len(value)}")
+        return value
+
+    def fill(self, rows: Any, batch: Batch) -> None:
+        at = range(*rows.indices(len(self._lengths))) if isinstance(rows, slice) else rows
+        for row, value in zip(at, batch, strict=True):
+            self.put(row, value)
+
+    def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
+        return ["".join(map(chr, self._points[i, : self._lengths[i]])) for i in rows]
+
+    def batch(self) -> Batch:
+        lengths = self._lengths.tolist()
+        return object_array(
+            ["".join(map(chr, points[:length])) for points, length in zip(self._points, lengths, strict=True)]
+        )
+
+    def export(self, rows: Any) -> Any:
+        return None if self._shared else (self._points[rows], self._lengths[rows])
+
+    def load(self, rows: Any, payload: Any) -> None:
+        if payload is not None:
+            self._points[rows], self._lengths[rows] = payload
+
+
 class ObjectColumn(Column):
-    """A leaf without an array form: Text, Graph, Sequence, OneOf, a custom space."""
+    """A leaf without an array form: Graph, Sequence, OneOf, a custom space."""
 
     rides_the_pipe = True
 
@@ -278,4 +322,6 @@ def make_column(
         return MembersColumn(columns, is_dict, path)
     if isinstance(space, ARRAY_SPACES):
         return ArrayColumn(space, num_rows, allocate, shared, path)
+    if isinstance(space, spaces.Text):
+        return TextColumn(space, num_rows, allocate, shared, path)
     return ObjectColumn(num_rows)
