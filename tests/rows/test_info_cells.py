@@ -52,7 +52,7 @@ def test_what_is_taken_is_given_back_and_columns_are_those_of_the_dicts(steps):
     writer, reader = pair()
     for infos in steps:
         taken = [put(writer, row, info) for row, info in enumerate(infos)]
-        reader.know(writer.learnt())
+        reader.know(writer.learnt(), MOST_LAYOUTS)
         for row, info in enumerate(infos):
             got = reader.get(row)
             if taken[row]:
@@ -82,7 +82,7 @@ def test_rows_of_one_form_are_columns_at_once_also_where_two_writers_learnt_it()
     for turn in range(2):
         taken = [put(writer if row < 2 else other, row, info) for row, info in enumerate(infos)]
         assert taken == [turn == 1 or row % 2 == 1 for row in range(4)]  # a layout is learnt once by each
-        reader.know(writer.learnt())
+        reader.know(writer.learnt(), MOST_LAYOUTS)
         reader.know(other.learnt())
     found = reader.columns(slice(None), range(4))
     assert_same(columns(infos), found, "columns")
@@ -106,7 +106,7 @@ def test_an_info_that_went_another_way_leaves_nothing_here():
     writer, reader = pair()
     for _ in range(2):
         writer.put(1, {"a": 1})
-    reader.know(writer.learnt())
+    reader.know(writer.learnt(), MOST_LAYOUTS)
     assert reader.get(1) == {"a": 1}
     reader.forget(1)
     assert reader.get(1) == {}

@@ -251,7 +251,7 @@ class Ray(Workers[ActorLink], Runner):
     def _handle(self, actor: ActorLink, call: Expected, reply: Any) -> None:
         if call.kind == "made":
             reply = self._note_place(actor, *reply)
-        answer = self._read(actor, partial(unpack, reply))
+        answer = self._read(actor, partial(unpack, reply), [call])
         if isinstance(answer, str):
             self._lose_worker(actor, told=answer)
             return

@@ -117,9 +117,14 @@ class RowInfos:
         if info:
             self.others[row] = info
 
-    def know(self, layouts: dict[int, Layout]) -> None:
-        """Record what another process has learnt."""
-        self.known |= layouts
+    def know(self, layouts: dict[int, Layout], base: int = 0) -> None:
+        """Record what another process has learnt, whose numbers begin above ``base``."""
+        for number, (keys, types) in layouts.items():
+            if not base < number <= base + MOST_LAYOUTS or len(keys) != len(types) or len(keys) > WIDTH:
+                raise ValueError(f"expected layouts {base + 1} to {base + MOST_LAYOUTS} of up to {WIDTH} numbers")
+            if {*map(type, keys)} - {str} or set(types) - _DTYPES.keys():
+                raise ValueError("expected keys and types of numbers")
+            self.known[number] = keys, types
         self._plans.clear()
         self._latest = _NOTHING
 

@@ -171,10 +171,17 @@ class Slots:
         self.infos.exported()
         self.final_infos.exported()
 
-    def load(self, rows: Sequence[int], payload: Any, offset: int = 0) -> None:
-        """Load the result of ``export`` in another process, whose row r is our row ``offset + r``."""
+    def load(self, rows: Sequence[int], payload: Any, offset: int = 0, of_writer: range | None = None) -> None:
+        """Load the result of ``export`` in another process, whose row r is our row ``offset + r``.
+
+        ``of_writer`` are that process's rows here. What is no such result raises any exception, before or after it
+        is loaded into these rows, but into no others.
+        """
         index = [offset + row for row in rows]
         numbers, observations, final, infos, cells, frames, learnt, blocks = payload
+        _refuse_malformed(rows, final, infos, frames)
+        if (numbers is None) is not self.shared:
+            raise ValueError("expected numbers in one place")
         if numbers is not None:
             self._numbers[:, index], self._flags[:, index] = numbers
         if observations is not None:
@@ -192,12 +199,11 @@ class Slots:
         _spread(self.frames, index, frames)
         if not self.shared:
             self.infos.load_cells(index, cells)
-        self._drop_blocks(index)
-        for number, first, infos_of_rows, final_infos in blocks or ():
-            self.put_columns(range(offset + first, offset + first + number), infos_of_rows, final_infos)
+        self._load_blocks(index, offset, blocks, of_writer)
         if learnt is not None:
-            self.infos.know(learnt[0])
-            self.final_infos.know(learnt[1])
+            base = MOST_LAYOUTS * (0 if of_writer is None else of_writer[0])
+            self.infos.know(learnt[0], base)
+            self.final_infos.know(learnt[1], base)
 
     def load_shared(self, rows: Sequence[int]) -> None:
         """Record that these rows are entirely in shared memory."""
@@ -206,11 +212,22 @@ class Slots:
                 for row in rows:
                     kept.pop(row, None)
         if self._blocks:
-            self._drop_blocks(rows)
+            self._load_blocks(rows, 0, None, None)
 
-    def _drop_blocks(self, rows: Sequence[int]) -> None:
+    def _load_blocks(
+        self,
+        rows: Sequence[int],
+        offset: int,
+        blocks: Sequence[tuple[int, int, Infos, Infos]] | None,
+        of_writer: range | None,
+    ) -> None:
         for own, *_ in self._blocks_of(rows):
             self._blocks[own.start] = own, {}, {}
+        for number, first, infos, final_infos in blocks or ():
+            own = range(offset + first, offset + first + number)
+            if of_writer is None or not set(own) <= set(of_writer) or {type(infos), type(final_infos)} != {dict}:
+                raise ValueError("expected the infos of an engine among these rows")
+            self._blocks[own.start] = own, infos, final_infos
 
     # -- to the wrappers -----------------------------------------------------------------------------------------------
 
@@ -333,6 +350,20 @@ class Slots:
         block_of = {i: block for block in blocks for i in block[0]}
         told = [(i, block_of.get(i)) for i in indices]
         return columns([{} if block is None else row_of(block[which], i - block[0].start) for i, block in told])
+
+
+def _refuse_malformed(rows: Sequence[int], final: Any, *of_rows: Any) -> None:
+    """Raise ValueError for parts of an export that do not belong to these rows, or have the wrong type."""
+    ended, _, final_infos, _, final_frames, raw_of_step = ([], *[None] * 5) if final is None else final
+    infos, frames = of_rows
+    dicts = [*(infos or {}).values(), *(final_infos or {}).values()]
+    pairs = [*(raw_of_step or {}).values()]
+    if not set(ended) <= set(rows) or {*map(type, dicts)} - {dict} or {*map(type, pairs)} - {tuple}:
+        raise ValueError("expected infos, frames and ends of these rows")
+    if {type(one) for one in (infos, frames, final_infos, final_frames, raw_of_step)} - {dict, type(None)}:
+        raise ValueError("expected dicts by row")
+    for paid, over in pairs:
+        float(paid), bool(over)
 
 
 def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:

@@ -54,6 +54,10 @@ class Failure:
         error.__cause__ = self.cause or RemoteTraceback(self.traceback)
         return error
 
+    def is_of(self, env_ids: range) -> bool:
+        texts = self.during, self.kind, self.message, self.traceback, self.note, self.whole
+        return type(self.index) is int and self.index in env_ids and {*map(type, texts)} == {str} and not self.cause
+
     def without_cause(self) -> Failure:
         """Return the form to send: an environment's exceptions may not survive pickling."""
         return replace(self, cause=None)

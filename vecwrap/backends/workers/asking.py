@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from gymnasium.error import NoAsyncCallError
 
 from vecwrap.backends.workers.cores import usable_cores
-from vecwrap.backends.workers.messages import WorkerInit, by_value, encode_for_worker, named
+from vecwrap.backends.workers.messages import WorkerInit, by_value, encode_for_worker, named, refuse_malformed
 from vecwrap.backends.workers.options import WorkerOptions
 from vecwrap.env.books import Books
 from vecwrap.env.restarts import WorkerHealth
@@ -128,6 +128,7 @@ class Workers(ABC, Generic[_Worker]):
         self._start_failures: list[Failure] = []
         self._attaching = False  # whether there are slots already, for workers started from now on
         self._torn = False  # whether any worker is torn
+        self._asked_of: frozenset[int] = frozenset()  # the sub-environments that the last call was for
         self._asks = 0  # counts calls of ``ask``; answers to an earlier, interrupted one are dropped
         self._values: dict[int, Any] = {}
         self._value_failures: list[Failure] = []
@@ -295,19 +296,39 @@ class Workers(ABC, Generic[_Worker]):
         for worker, data, owed in pickled:
             self._send_bytes(worker, data, owed)
 
-    def _read(self, worker: _Worker, decode: Callable[[], Any]) -> Any:
+    def _read(self, worker: _Worker, decode: Callable[[], Any], owed: Iterable[Expected]) -> Any:
         """Decode an answer, and load its rows; of an unreadable one return what the worker is lost for."""
         try:
             answer = decode()
+            refuse_malformed(answer, [one.kind for one in owed], worker.env_ids)
             if answer[0] == "rows":
-                _, _, rows, stepped, payload, _ = answer
-                # Even of no rows: a step that failed may have had the first info of its kind, and kinds are told once.
-                self.books.slots.load(rows + stepped, payload, self._offset(worker))
+                self._load_rows(worker, *answer[2:])
+            elif answer[0] == "values" and self._asks == next(one.ask for one in owed if one.kind == "values"):
+                self._refuse_others(worker, *answer[1:])
         except BaseException as error:
             if is_of_a_handler(error):
                 raise
             return f"sent what cannot be read here ({kind_of(error)}: {text_of(error)})"
         return answer
+
+    def _load_rows(
+        self, worker: _Worker, rows: list[int], stepped: list[int], payload: tuple[Any, ...], failures: list[Failure]
+    ) -> None:
+        offset, failed = self._offset(worker), [failure.index for failure in failures]
+        named = [*(offset + row for row in rows), *failed]
+        books = self.books
+        awaited = books.out.intersection(worker.env_ids).difference(books.ready, (one.index for one in books.failed))
+        if len(set(named)) < len(named) or not awaited.issuperset(named):
+            raise ValueError(f"expected rows of {sorted(awaited)}, got {named}")
+        if any(offset + row not in failed for row in stepped):
+            raise ValueError(f"expected steps of {failed} before their failures, got {stepped}")
+        # Even of no rows: a step that failed may have had the first info of its kind, and kinds are told once.
+        books.slots.load(rows + stepped, payload, offset, worker.env_ids)
+
+    def _refuse_others(self, worker: _Worker, values: dict[int, Any], failures: list[Failure]) -> None:
+        asked = self._asked_of.intersection(worker.env_ids)
+        if {*values, *(failure.index for failure in failures)} != asked:
+            raise ValueError(f"expected values of {sorted(asked)}, got {list(values)}")
 
     def _take_in_answer(self, worker: _Worker, answer: tuple[Any, ...], ask: int) -> None:
         """Process an answer of a worker; ``ask`` is the number of the call that it answers, if any."""
@@ -359,7 +380,7 @@ class Workers(ABC, Generic[_Worker]):
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         self._refuse_broken()
         arguments_of: dict[int, tuple[Any, ...]] = dict(zip(env_ids, arguments, strict=True))
-        self._asks += 1
+        self._asks, self._asked_of = self._asks + 1, frozenset(env_ids)
         self._values, self._value_failures, self._unanswered = {}, [], None
         messages = [
             (worker, ("ask", method, self._rows_of(worker, ids), [arguments_of[i] for i in ids]))

@@ -39,10 +39,20 @@ import cloudpickle
 import numpy as np
 
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.description import Description
+from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Factory, Takeover
 
 _LARGEST_HEADER = 0x7FFFFFFF  # multiprocessing.connection's framing: 4 bytes of length, or -1 and 8 bytes
 _CHUNK = 1 << 16
+_ANSWERS: dict[str, tuple[type, ...]] = {
+    "made": (list,),
+    "failed": (Failure,),
+    "attached": (),
+    "rows": (int, list, list, tuple, list),
+    "values": (dict, list),
+    "remade": (list,),
+}
 _LARGEST_CHUNK = 1 << 20
 
 
@@ -98,6 +108,26 @@ def encode_for_worker(message: Any) -> bytes:
 
 
 decode = pickle.loads
+
+
+def refuse_malformed(message: Any, owed: Sequence[str], env_ids: range) -> None:
+    """Raise ValueError unless a message is an answer that a worker owes, about its own sub-environments alone."""
+    kind, *content = message if type(message) is tuple and message else (None,)
+    form = _ANSWERS.get(kind) if type(kind) is str else None
+    if form is None or tuple(map(type, content)) != form:
+        raise ValueError("expected one of the answers of a worker")
+    if kind not in owed and not (kind == "failed" and ("made" in owed or "attached" in owed)):
+        raise ValueError(f'expected the answer "{owed[0] if owed else "none"}", got "{kind}"')
+    if kind == "rows" and not 1 <= content[0] <= owed.count(kind):
+        raise ValueError(f"expected at most {owed.count(kind)} answers, got {content[0]}")
+    if kind == "made":
+        fits = bool(content[0]) and content[0][0][0] == env_ids[0]
+        fits = fits and all(type(i) is int and i in env_ids and type(one) is Description for i, one in content[0])
+    else:
+        failures = content if kind == "failed" else content[-1] if content else ()
+        fits = all(type(one) is Failure and one.is_of(env_ids) for one in failures)
+    if not fits:
+        raise ValueError(f'"{kind}": expected what became of sub-environments {env_ids[0]} to {env_ids[-1]}')
 
 
 def can_send(value: Any) -> bool:

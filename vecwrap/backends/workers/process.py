@@ -210,6 +210,9 @@ class Processes(Workers[Link], Runner):
                     worker.answered(answers)
                     books.slots.load_shared(rows)
                     books.ready = books.ready + rows
+        except LookupError as error:
+            self._lose_worker(worker, f"has written what cannot be read here ({error})")
+            return False
         except BaseException:  # an interrupt that was not held back: how far it got is unknown
             worker.torn = self._torn = True
             raise
@@ -395,9 +398,14 @@ class Processes(Workers[Link], Runner):
                 if worker.expected and worker.expected[0].kind != "rows":  # a message was sent before the rows
                     ended = self._take_in_messages(worker) or ended
                 if worker.is_up():
-                    rows, answers = lane.take()
+                    try:
+                        rows, answers = lane.take()
+                        if answers:
+                            worker.answered(answers)
+                    except LookupError as error:
+                        self._lose_worker(worker, f"has written what cannot be read here ({error})")
+                        return
                     if answers:
-                        worker.answered(answers)
                         self.books.slots.load_shared(rows)
                         self.books.arrived(rows, [])
             if lane is None or lane.piped or descriptor not in (-1, lane.back.listens):  # not only rows
@@ -417,7 +425,7 @@ class Processes(Workers[Link], Runner):
                 worker.channel.flush()
                 self._poller.modify(worker.channel.fileno(), select.POLLIN | select.POLLOUT * worker.channel.unsent)
             while (data := worker.channel.receive()) is not None:
-                message = self._read(worker, partial(decode, data))
+                message = self._read(worker, partial(decode, data), worker.expected)
                 if isinstance(message, str):
                     self._lose_worker(worker, message)
                     return False

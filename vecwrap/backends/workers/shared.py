@@ -296,9 +296,12 @@ class Lane:
         return bool(self._asked_for)
 
     def take(self) -> tuple[list[int], int]:
-        """Return the rows that are done and in shared memory, and the number of answers."""
+        """Return the rows that are done and in shared memory, and the number of answers; LookupError: no such count."""
         words, rows, answers = self._words, [], 0
-        done, self.piped = self._num_done(), False
+        done = self._num_done()
+        if not self._done <= done <= self.asked_so_far:
+            raise LookupError(f"expected {self._done} to {self.asked_so_far} answers, got {done}")
+        self.piped = False
         for position in range(self._done, done):
             group = self._asked_for.popleft()
             if words.piped[position % words.size]:
