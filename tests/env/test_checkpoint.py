@@ -720,15 +720,6 @@ def test_a_named_tuple_whose_class_a_file_cannot_name_is_refused(tmp_path):
         write_state(tmp_path / "state.npz", {"a": point})
 
 
-def test_a_file_that_was_written_before_there_were_types_in_it_is_read(tmp_path):
-    path = tmp_path / "state.npz"
-    text = '{"dict": {"a": {"array": "array_0"}, "b": {"objects": [1, {"tuple": [2]}]}}}'
-    np.savez(path, structure=np.frombuffer(text.encode(), dtype=np.uint8), array_0=np.float32(0.5))
-    read = read_state(path)
-    assert read["a"] == 0.5
-    assert read["b"].tolist() == [1, (2,)]
-
-
 def test_an_array_that_would_have_to_be_pickled_is_refused_with_its_place(tmp_path):
     records = np.zeros(2, dtype=[("number", np.int64), ("name", object)])
     with pytest.raises(

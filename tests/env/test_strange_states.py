@@ -212,7 +212,7 @@ def test_an_array_that_only_says_that_it_is_large_is_refused(tmp_path, declared)
     packed(file, '{"dict": {"x": {"array": "a"}}}')
     with zipfile.ZipFile(file, "a") as archive:
         archive.writestr("a.npy", header(declared, b"abc"))
-    with pytest.raises(CheckpointError, match="not a state that vecwrap saved|VECWRAP_MAX_STATE_BYTES=2684354560$"):
+    with pytest.raises(CheckpointError, match="not a state that vecwrap saved"):
         read_state(file)
 
 
@@ -227,25 +227,13 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
-def test_a_small_file_of_a_large_state_is_refused_by_a_limit_that_can_be_raised(tmp_path, monkeypatch, bomb):
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_small_file_of_a_large_state_is_refused(tmp_path, bomb):
     file = tmp_path / "state.npz"
-    packed(file, bomb[0], {"a": bomb[1]}, compress=True)
-    monkeypatch.setenv("VECWRAP_MAX_STATE_BYTES", "1000000")
-    words = (
-        f"^{file}: expected a state of at most 1,000,000 bytes, got a larger one, .*: VECWRAP_MAX_STATE_BYTES=10000000$"
-    )
-    with pytest.raises(CheckpointError, match=words):
+    structure, array = BOMBS[bomb]
+    packed(file, structure, {"a": array}, compress=bomb != "one array a hundred times")
+    with pytest.raises(CheckpointError, match=f"^{file}: not a state that vecwrap saved"):
         read_state(file)
-    monkeypatch.setenv("VECWRAP_MAX_STATE_BYTES", "10000000")
-    read_state(file)
-
-
-def test_a_large_state_that_save_wrote_is_read_whatever_the_limit(tmp_path, monkeypatch):
-    file = tmp_path / "state.npz"
-    write_state(file, {"x": np.zeros(100_000), "y": list(range(100_000))})
-    monkeypatch.setenv("VECWRAP_MAX_STATE_BYTES", "1000")
-    assert len(read_state(file)["y"]) == 100_000
 
 
 def test_values_nested_too_deep_are_refused_when_they_are_saved(tmp_path):

@@ -291,15 +291,6 @@ def test_a_new_environment_goes_on_drawing_where_another_was_saved():
         assert np.array_equal(env.step([0, 0])[0], other.step([0, 0])[0])
 
 
-def test_a_state_from_before_there_were_generators_in_it_is_loaded():
-    with vecwrap.build(Samples, n=1, backend="dummy") as env:
-        env.reset(seed=0)
-        state = env.state_dict()
-        del state["sub_envs"][0]["spaces"]
-        env.load_state_dict(state)
-        env.step([0])
-
-
 ANY = [
     spaces.Dict({"a": spaces.Text(9), "b": spaces.Tuple([spaces.MultiBinary(9), spaces.MultiDiscrete([9, 9])])}),
     spaces.Sequence(spaces.Box(0, 1, (3,))),

@@ -11,7 +11,6 @@ import gymnasium
 from vecwrap.env.backend import Backend
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
@@ -47,20 +46,10 @@ class OneForAll(Runner):
     def stop(self, timeout: float, terminate: bool) -> None:
         pass
 
-    def send(self, env_ids: IntArray) -> None:
-        raise AssertionError(_NO_STEPS)
+    def send(self, *arguments: Any, **keywords: Any) -> None:
+        raise AssertionError("wrappers are tried on a probe, which is never stepped")
 
-    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        raise AssertionError(_NO_STEPS)
-
-    def poll(self, deadline: float | None) -> None:
-        raise AssertionError(_NO_STEPS)
-
-    def frames(self, wanted: Sequence[Frames]) -> None:
-        raise AssertionError(_NO_STEPS)
-
-
-_NO_STEPS = "wrappers are tried on a probe, which is never stepped"
+    reset = poll = frames = send
 
 
 def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any], **of_game: Any) -> Backend:

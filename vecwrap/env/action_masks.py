@@ -51,7 +51,7 @@ class ActionMasks:
         not to move: all, none, or the first of each dimension. Around an engine no other ``observations`` are known.
         """
         n, face = self._env.num_envs, self._env.face
-        waits = self._env.core.slots.waits[face.numbering.sources(face.pending.all_ids)]
+        waits = self._env.core.slots.waits[face.sources]
         rows = rows[~waits[rows]]
         given: Any = [] if not len(rows) else self._given(observations, infos, rows)
         if given is None:
@@ -72,7 +72,7 @@ class ActionMasks:
     def now(self, env_ids: IntArray | None = None) -> BoolArray | None:
         """Return the masks of all n rows, (n, k) bool; nothing is legal for a row that does not act next."""
         face, slots = self._env.face, self._env.core.slots
-        at = face.numbering.sources(face.pending.all_ids)
+        at = face.sources
         idle = (slots.terminations[at] | slots.truncations[at]) & ~slots.first[at]
         acts = ~(idle | slots.waits[at])
         if env_ids is not None:

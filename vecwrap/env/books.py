@@ -343,16 +343,13 @@ class Books:
             recovery.keep_step(failure.index, self.slots)
         if self.agents and failure.index in self.due:  # its game is lost already, with another of its rows
             return None
-        if self.lose(
-            self._rows_of_source(failure.index), str(failure.error()).partition("\n")[0], made=failure.during != "make"
-        ):
+        k = self.agents or 1
+        first = failure.index - failure.index % k  # of the rows of its source
+        rows, reason = list(range(first, first + k)), str(failure.error()).partition("\n")[0]
+        if self.lose(rows, reason, made=failure.during != "make"):
             return None
         recovery.give_up(failure.index)
         return self.refused(failure)
-
-    def _rows_of_source(self, i: int) -> list[int]:
-        k = self.agents or 1
-        return list(range(i - i % k, i - i % k + k))
 
     def refused(self, failure: Failure) -> Failure:
         """Add the reason why a sub-environment was not recreated."""

@@ -201,7 +201,7 @@ class Core:
         endings.never_reset[:] = False
         for i, state in enumerate(states):
             books.slots.observations.put(i, state["observation"])
-            endings.ended[i] = state.get("ended", state["over"] and self.autoreset is Autoreset.DISABLED)
+            endings.ended[i] = state["ended"]
             if books.recovery is not None:
                 books.recovery.loaded(i, state, books.slots)
         endings.any_ended = bool(endings.ended.any())
@@ -278,5 +278,4 @@ def envs_of(env: Any, core: Core) -> list[Any]:
             f"{env!r} has no envs: its sub-environments live in other processes, or in an engine; use "
             'call("method", ...), get_attr("name") and set_attr("name", value), or backend="dummy"'
         )
-    rows: list[int] = env.face.numbering.sources(env.face.pending.all_ids).tolist()
-    return [envs[i] for i in rows]
+    return [envs[i] for i in env.face.sources.tolist()]

@@ -141,6 +141,11 @@ class Face:
     def _found(self) -> Any:
         return self._env()  # whoever calls has it
 
+    @property
+    def sources(self) -> IntArray:
+        """The backend's rows that stand for all of these."""
+        return self.numbering.sources(self.pending.all_ids)
+
     @cached_property
     def action_masks(self) -> ActionMasks:
         return ActionMasks(self._found())
@@ -377,11 +382,8 @@ class Face:
             with self.books.interrupts:
                 values, failures = calls.runner.answers(None if timeout is None else time.monotonic() + timeout)
         except BaseException as error:
-            goes_on = isinstance(error, TimeoutError) or (
-                (is_interrupt(error) or not isinstance(error, Exception)) and calls.runner.answers_are_kept()
-            )
-            if not goes_on:
-                pending.call = None
+            if isinstance(error, Exception) and not (isinstance(error, TimeoutError) or is_interrupt(error)):
+                pending.call = None  # otherwise it can be waited for again
             raise
         pending.call = None
         calls.raise_first(failures)

@@ -7,30 +7,16 @@ from numpy.typing import NDArray
 
 from vecwrap.env.core import Core
 from vecwrap.env.face import Face
-from vecwrap.rows.step_result import BoolArray, IntArray
-
-
-def _sources(face: Face) -> IntArray:
-    return face.numbering.sources(face.pending.all_ids)
+from vecwrap.rows.step_result import IntArray
 
 
 def row_games(face: Face, core: Core) -> IntArray:
-    return _sources(face) // (core.books.agents or 1)
+    return face.sources // (core.books.agents or 1)
 
 
 def row_agents(face: Face, core: Core) -> NDArray[np.str_]:
     names = core.description.agents or ("",)
-    return np.array([names[i % len(names)] for i in _sources(face).tolist()])
-
-
-def to_move(face: Face, core: Core) -> BoolArray:
-    waits: BoolArray = core.slots.waits[_sources(face)]
-    return ~waits
-
-
-def alive(face: Face, core: Core) -> BoolArray:
-    gone: BoolArray = core.slots.gone[_sources(face)]
-    return ~gone
+    return np.array([names[i % len(names)] for i in face.sources.tolist()])
 
 
 def one_a_game(face: Face, core: Core) -> list[int] | None:

@@ -97,10 +97,6 @@ class Runner(ABC):
         """Who has answered the last call, if ``answers`` raised."""
         return ()
 
-    def answers_are_kept(self) -> bool:
-        """Whether an interrupted wait for answers can be resumed."""
-        return True
-
     def envs(self) -> list[Any] | None:
         """The sub-environments; None if they are not all in this process."""
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import math
 import os
 import secrets
 import stat
@@ -94,9 +93,6 @@ def put_new(growing: Path, path: Path) -> Path:
 
 
 FORMAT = 2
-LIMIT = "VECWRAP_MAX_STATE_BYTES"
-"""The environment variable with the most bytes that a saved state may take in memory if its file is smaller."""
-_MOST_BYTES = 2**28
 _MOST_DEPTH = 100
 _STRUCTURE = "structure"
 
@@ -184,10 +180,10 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
                 load(state["wrappers"], state["training"])
             core.load_sub_env_states(state["sub_envs"])
         if state["sub_envs"] is not None:  # an environment to be reset after the load needs its own seed
-            face.pending.seed = state.get("build_seed")
+            face.pending.seed = state["build_seed"]
             face.shown.load(state["shown"])
-            load_told_masks(face, state.get("masks"))
-        elif state.get("build_seed") is None:  # it was used, and schedules have started
+            load_told_masks(face, state["masks"])
+        elif state["build_seed"] is None:  # it was used, and schedules have started
             core.leave_seed_to_schedules()
     except (CheckpointError, PlanError):  # everything is as it was
         if core.books.endings.ended.all():  # or the sub-environments could not be put back, but their wrappers could
@@ -254,22 +250,24 @@ def _refuse_form(
     fitting_list(state["wrappers"], count, "wrappers")
     for trains in fitting_list(state["training"], count, "training"):
         fitting(trains, False, "training")
-    _refuse_seeds(state.get("build_seed"), "build_seed")
+    _refuse_seeds(state["build_seed"], "build_seed")
     if state["sub_envs"] is None:
         return
     like = make_column(space, num_envs, np.zeros).batch()
     fitting(state["shown"], like, "shown")
-    _refuse_masks(state.get("masks"), num_envs)
+    _refuse_masks(state["masks"], num_envs)
     for i, row in enumerate(fitting_list(state["sub_envs"], num_sources, "sub_envs")):
         where = f"sub_envs[{i}]"
         _refuse_row(conform, row, where)
         if row["env"] is not None:
             fitting(row["env"], [], where)
-        fitting(row.get("options") or {}, {}, where)
-        _refuse_seeds(row.get("seed_of_takeover"), where)
+        fitting(row["options"] or {}, {}, where)
+        _refuse_seeds(row["seed_of_takeover"], where)
         for name in ("episode", "steps"):
             fitting(row[name], 0, f"{where}: {name}")
-        for name in ("ended", "first", "waits", "gone"):
+        for name in ("ended", "first"):
+            fitting(row[name], False, where)
+        for name in ("waits", "gone"):  # of games
             fitting(row.get(name, False), False, where)
         if "recovery" in row:
             _refuse_recovery(conform, row["recovery"], f"{where}: recovery")
@@ -404,18 +402,8 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a file written by ``write_state``; nothing in it is executed."""
     remedy = "expected the file that save wrote; of a run, its stats.npz"
     try:
-        with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
-            limit = os.environ.get(LIMIT, "")
-            size = os.fstat(stream.fileno()).st_size
-            most = max(size, int(limit) if limit.isdecimal() else _MOST_BYTES)
-            too_large = (
-                f"{os.fspath(path)}: expected a state of at most {most:,} bytes, got a larger one, which its file "
-                f"packs into fewer. If you trust the file, raise the limit: {LIMIT}={10 * most}"
-            )
-            members = _Members(archive, most, too_large)
-            state = _join(json.loads(members.array(_STRUCTURE).tobytes().decode()), members)
-    except CheckpointError:
-        raise
+        arrays = read_arrays(path)
+        state = _join(json.loads(arrays.pop(_STRUCTURE).tobytes().decode()), arrays)
     except FileNotFoundError:
         asked = f"Is the path right, relative to {Path.cwd()}?"
         raise CheckpointError(f"{os.fspath(path)}: no such file. {asked}") from None
@@ -425,7 +413,8 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
         if isinstance(error, OSError) and error.filename is not None:  # the system's own words, not NumPy's
             with paths_looked_at(CheckpointError):
                 raise
-        reason = "no archive of plain arrays" if "not a zip" in str(error) else text_of(error)[:500]
+        words = text_of(error)[:500]  # NumPy's advise to unpickle what the file holds
+        reason = "no archive of plain arrays" if "not a zip" in words or "allow_pickle" in words else words
         raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved ({reason}); {remedy}") from None
     if not isinstance(state, dict):
         raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved; {remedy}")
@@ -434,42 +423,18 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     return state
 
 
-def read_arrays(path: Path, most: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Read all arrays of a file that holds nothing else; together they take at most so many bytes."""
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
+    """Read all arrays of a file that holds nothing else, and so takes no more memory than it has bytes."""
     with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
-        members = _Members(archive, most, f"expected arrays of at most {most:,} bytes, as were added, got more")
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
-        return {name: members.array(name) for name in names}
+        return {info.filename.removesuffix(".npy"): _array(archive, info) for info in archive.infolist()}
 
 
-class _Members:
-    """The arrays of a file, which together take at most ``most`` bytes."""
-
-    def __init__(self, archive: zipfile.ZipFile, most: int, too_large: str) -> None:
-        self._archive = archive
-        self._infos = {info.filename: info for info in archive.infolist()}
-        self._left = most
-        self._too_large = too_large  # what is said if they take more
-
-    def array(self, name: str) -> np.ndarray[Any, Any]:
-        """Read an array, whose size is looked at first."""
-        info = self._infos[f"{name}.npy"]
-        with self._archive.open(info) as member:
-            version = np.lib.format.read_magic(member)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(member)
-            if dtype.hasobject or min(shape, default=0) < 0:
-                raise ValueError("no archive of plain arrays")
-            size = math.prod(shape) * dtype.itemsize
-            packed_text = name == _STRUCTURE and info.compress_type != zipfile.ZIP_STORED
-            self._take(16 * size if packed_text else size)  # whose values take more memory than itself
-            data = bytearray(member.read(size))
-        return np.ndarray(shape, dtype, data, order="F" if fortran else "C")
-
-    def _take(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            raise CheckpointError(self._too_large)
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray[Any, Any]:
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise ValueError("its arrays are compressed")
+    with archive.open(info) as member:
+        array: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
+        return array
 
 
 def refuse_unread(stats: Any, where: str) -> None:
@@ -525,24 +490,25 @@ def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str, depth
     )
 
 
-def _join(value: Any, members: _Members, depth: int = 0) -> Any:
+def _join(value: Any, arrays: dict[str, np.ndarray[Any, Any]], depth: int = 0) -> Any:
+    """Undo ``_split``; each array is taken once, so that a small file never becomes a large state."""
     if depth > _MOST_DEPTH:
         raise ValueError(f"nested more than {_MOST_DEPTH} deep")
 
     def join(inner: Any) -> Any:
-        return _join(inner, members, depth + 1)
+        return _join(inner, arrays, depth + 1)
 
     if isinstance(value, list):
         return [join(item) for item in value]
     if not isinstance(value, dict):
         return value
     if "array" in value:
-        array = members.array(value["array"])
+        array = arrays.pop(value["array"])
         if value.get("scalar"):
             return array.reshape(())[()]
         return array.tobytes() if value.get("bytes") else array
     if "objects" in value:
-        return object_array(join(value["objects"])).reshape(value.get("shape", -1))
+        return object_array(join(value["objects"])).reshape(value["shape"])
     if "deque" in value:
         items, longest = join(value["deque"]), value["maxlen"]
         if longest is not None and len(items) > longest:

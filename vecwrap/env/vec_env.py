@@ -215,12 +215,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     @property
     def to_move(self) -> BoolArray:
         """(n,) bool. In games: the row's next action will be used; elsewhere True. ``infos`` says it, too."""
-        return games.to_move(self.face, self.core)
+        return np.asarray(~self.core.slots.waits[self.face.sources])
 
     @property
     def alive(self) -> BoolArray:
         """(n,) bool. In games: the row's agent is in the game; elsewhere True. ``infos`` says it, too."""
-        return games.alive(self.face, self.core)
+        return np.asarray(~self.core.slots.gone[self.face.sources])
 
     def action_masks(self) -> BoolArray:
         """Return which actions are legal now, from wherever the environment says it.

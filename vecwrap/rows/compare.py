@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from vecwrap.rows.gymnasium_form import by_leaf, element
+
 
 class Different(AssertionError):
     """Two values differ: where, and the two parts that do."""
@@ -98,35 +100,13 @@ def _name(kind: type) -> tuple[str, str]:
 
 def take_row(space: spaces.Space[Any], observations: Any, i: int) -> Any:
     """Return row i of a batch, as one sub-environment would return it."""
-    if isinstance(space, spaces.Dict):
-        return {key: take_row(member, observations[key], i) for key, member in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(take_row(member, part, i) for member, part in zip(space.spaces, observations, strict=True))
-    if isinstance(space, spaces.Box) and space.shape == ():
-        return np.asarray(observations[i])  # indexing gives a scalar, which is not an element of a Box
-    return observations[i]
+    return element(space, by_leaf(lambda leaf, part: part[i], space, observations))
 
 
 def rows_of(
     space: spaces.Space[Any], result: tuple[Any, ...], ignore: Collection[str] = ()
 ) -> list[tuple[int, dict[str, Any]]]:
-    """Split a five-tuple into rows: for each, its sub-environment and its values.
-
-    Args:
-        space: of one observation.
-        result: of ``step`` or ``recv``.
-        ignore: dotted names of infos to leave out, such as ``"episode.t"``.
-
-    Returns:
-        Pairs of an index and a dict of ``observation``, ``reward``, ``terminated``, ``truncated`` and ``info``.
-
-    >>> import vecwrap
-    >>> with vecwrap.build("CartPole-v1", n=2, backend="dummy") as env:
-    ...     _ = env.reset(seed=1)
-    ...     rows = rows_of(env.single_observation_space, env.step([0, 1]))
-    >>> [(i, row["reward"], row["observation"].shape) for i, row in rows]
-    [(0, 1.0, (4,)), (1, 1.0, (4,))]
-    """
+    """Split a five-tuple into pairs of a sub-environment and its values; ``ignore`` are dotted names of infos."""
     observations, rewards, terminations, truncations, infos = result
     ids = infos["env_id"].tolist() if "env_id" in infos else range(len(rewards))
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,25 +26,29 @@ def to_gymnasium(batch: Batch) -> Any:
     return tree_map(lambda array: tuple(array) if array.dtype == object else array, batch)
 
 
+def by_leaf(function: Callable[[spaces.Space[Any], Any], Any], space: spaces.Space[Any], value: Any) -> Any:
+    """Apply ``function`` to each leaf of a space and the part of the value that belongs to it."""
+    if isinstance(space, spaces.Dict):
+        return {key: by_leaf(function, member, value[key]) for key, member in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(by_leaf(function, *pair) for pair in zip(space.spaces, value, strict=True))
+    return function(space, value)
+
+
 def from_gymnasium(space: spaces.Space[Any], value: Any, *, single: bool = False) -> Batch:
     """Return fresh arrays, and object arrays of copies in place of tuples."""
-    if isinstance(space, spaces.Dict):
-        return {key: from_gymnasium(space[key], value[key], single=single) for key in space.spaces}
-    if isinstance(space, spaces.Tuple):
-        pairs = zip(space.spaces, value, strict=True)
-        return tuple(from_gymnasium(member, part, single=single) for member, part in pairs)
-    if isinstance(space, ARRAY_SPACES):
-        return np.array(value, dtype=space.dtype)
-    return object_array([own_copy(each) for each in ([value] if single else value)])
+
+    def convert(leaf: spaces.Space[Any], part: Any) -> np.ndarray[Any, Any]:
+        if isinstance(leaf, ARRAY_SPACES):
+            return np.array(part, dtype=leaf.dtype)
+        return object_array([own_copy(each) for each in ([part] if single else part)])
+
+    return by_leaf(convert, space, value)
 
 
 def element(space: spaces.Space[Any], row: Any) -> Any:
     """Return a row with arrays for Boxes without axes: indexing gives scalars, which are not elements of them."""
-    if isinstance(space, spaces.Dict):
-        return {key: element(member, row[key]) for key, member in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(element(member, part) for member, part in zip(space.spaces, row, strict=True))
-    return np.asarray(row) if _is_scalar_box(space) else row
+    return by_leaf(lambda leaf, part: np.asarray(part) if _is_scalar_box(leaf) else part, space, row)
 
 
 def _leaves(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:

@@ -1,4 +1,4 @@
-"""Cells: infos of plain numbers in arrays, so that an info costs one copy a step however many numbers it has."""
+"""The infos of rows: of plain numbers in arrays, so that an info costs one copy a step however many numbers it has."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from vecwrap.rows.batch import Allocate
+from vecwrap.rows.infos import DTYPES, columns, snapshot
 from vecwrap.rows.step_result import IntArray
 
 WIDTH = 16  # numbers in an info
 MOST_LAYOUTS = 32  # that one writer learns; infos of further ones stay dicts
 _MOST_PLANS = 256
 _FLOATS = frozenset({float, np.float64, np.float32})
-_DTYPES: dict[type, np.dtype[Any]] = {
-    int: np.dtype(np.int64),
-    bool: np.dtype(np.bool_),
-    float: np.dtype(np.float64),
-    **{kind: np.dtype(kind) for kind in (np.int64, np.int32, np.bool_, np.float64, np.float32)},
-}
+_DTYPES = {int: np.dtype(np.int64), **DTYPES}
 
 Layout: TypeAlias = tuple[tuple[str, ...], tuple[type, ...]]
 """The keys of an info, in order, and the type of each value."""
@@ -51,15 +47,16 @@ def _format(kind: type) -> str:
     return "?7x" if kind is np.bool_ else "q"
 
 
-class InfoCells:
-    """Cells for the infos of n rows.
+class RowInfos:
+    """The infos of n rows, each in cells, or among ``others`` as it is.
 
     The writer learns layouts from the infos that come; an info that does not fit, or whose layout is only being learnt,
-    is not taken. Readers in other processes are told of each layout once. ``layouts`` holds the layout of each row;
-    0: its info is not here.
+    is one of the others. Readers in other processes are told of each layout once. ``layouts`` holds the layout of each
+    row; 0: its info is not in cells.
     """
 
     def __init__(self, num_rows: int, allocate: Allocate, base: int = 0) -> None:
+        self.others: dict[int, dict[str, Any]] = {}
         self.layouts: IntArray = allocate((num_rows,), np.int64)
         self._integers = allocate((num_rows, WIDTH), np.int64)  # a row's cells are contiguous, for one writer
         self._floats = self._integers.view(np.float64)
@@ -68,15 +65,17 @@ class InfoCells:
         # By keys and types: the number of a layout, and what writes all values of such an info into cells at once.
         self._packers: dict[tuple[Any, ...], tuple[int, Callable[..., None]]] = {}
         self.known: dict[int, Layout] = {}
+        self._told = 0  # how many of the layouts learnt here have been sent
         self._plans: dict[tuple[int, ...], _Plan | None] = {}
         # What `columns` did last: the rows' layouts, and what `_survey` says of them.
         self._latest: tuple[bytes, _Plan | None, int, list[tuple[int, int]]] = _NOTHING
 
-    def put(self, row: int, info: dict[str, Any]) -> bool:
-        """Store an info; return False if it does not fit, or its layout is new."""
+    def put(self, row: int, info: dict[str, Any]) -> None:
+        if self.others:
+            self.others.pop(row, None)
+        self.layouts[row] = 0
         if not info:
-            self.layouts[row] = 0
-            return True
+            return
         values = info.values()
         packer = self._packers.get((*info, *map(type, values)))
         if packer is None:
@@ -89,9 +88,8 @@ class InfoCells:
                 pass
             else:
                 self.layouts[row] = number
-                return True
-        self.layouts[row] = 0
-        return False
+                return
+        self.others[row] = snapshot(info)
 
     def _learn(self, keys: tuple[str, ...], types: tuple[type, ...]) -> None:
         fits = len(keys) <= WIDTH and all(kind in _DTYPES for kind in types)
@@ -101,15 +99,23 @@ class InfoCells:
             self.known[number] = keys, types
             self._packers[(*keys, *types)] = number, struct.Struct("".join(map(_format, types))).pack_into
 
-    @property
-    def num_learnt(self) -> int:
-        return len(self._packers)
+    def learnt(self) -> dict[int, Layout]:
+        """Return what has not been sent yet."""
+        return {number: layout for number, layout in self.known.items() if number > self._base + self._told}
 
-    def learnt(self, told: int) -> dict[int, Layout]:
-        return {number: layout for number, layout in self.known.items() if number > self._base + told}
+    def exported(self) -> None:
+        self._told = len(self._packers)
 
     def forget(self, row: int) -> None:
+        self.others.pop(row, None)
         self.layouts[row] = 0
+
+    def leave_cells(self, row: int) -> None:
+        """Copy a row's info out of shared memory, because a new writer numbers the keys differently."""
+        info = self.get(row)
+        self.forget(row)
+        if info:
+            self.others[row] = info
 
     def know(self, layouts: dict[int, Layout], base: int = 0) -> None:
         """Record what another process has learnt, whose numbers begin above ``base``."""
@@ -122,29 +128,47 @@ class InfoCells:
         self._plans.clear()
         self._latest = _NOTHING
 
-    def export(self, rows: Sequence[int]) -> Any:
+    def export_cells(self, rows: Sequence[int]) -> Any:
         """Return the cells of rows, for memory that is not shared; None if all are empty."""
         layouts = self.layouts[rows]
         return (layouts, self._integers[rows]) if layouts.any() else None
 
-    def load(self, rows: Sequence[int], payload: Any) -> None:
+    def load_cells(self, rows: Sequence[int], payload: Any) -> None:
         if payload is None:
             self.layouts[rows] = 0
         else:
             self.layouts[rows], self._integers[rows] = payload
 
-    def get(self, row: int) -> dict[str, Any] | None:
+    def get(self, row: int) -> dict[str, Any]:
+        if row in self.others or not self.known:
+            return self.others.get(row, {})
         layout = self.known.get(int(self.layouts[row]))
         if layout is None:
-            return None
+            return {}
         out: dict[str, Any] = {}
         for cell, (key, kind) in enumerate(zip(*layout, strict=True)):
             cells = self._floats if kind in _FLOATS else self._integers
             out[key] = kind(cells[row, cell])
         return out
 
-    def columns(self, rows: slice | IntArray, among: Sequence[int] | None = None) -> dict[str, Any] | None:
-        """Return the infos of rows as columns, those not ``among`` as empty; None if the cells do not suffice."""
+    def columns(
+        self, rows: slice | IntArray, indices: Sequence[int], among: Sequence[int] | None = None
+    ) -> dict[str, Any]:
+        """Return the infos of rows, which have these indices, as columns; those not at places ``among`` as empty."""
+        if not (self.others or self.known):
+            return {}
+        asked = indices if among is None else [indices[k] for k in among]
+        if not (self.others and any(i in self.others for i in asked)):
+            found = self._columns_of_cells(rows, among)
+            if found is not None:
+                return found
+        infos: list[dict[str, Any]] = [{}] * len(indices)
+        for k in range(len(indices)) if among is None else among:
+            infos[k] = self.get(indices[k])
+        return columns(infos)
+
+    def _columns_of_cells(self, rows: slice | IntArray, among: Sequence[int] | None) -> dict[str, Any] | None:
+        """Return None if the cells do not suffice."""
         numbers = self.layouts[rows]
         if among is not None:
             others = [(k, int(numbers[k])) for k in among]

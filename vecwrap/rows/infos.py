@@ -13,7 +13,7 @@ from vecwrap.rows.batch import object_array, row
 _ATOMS = frozenset(
     {int, float, bool, str, bytes, complex, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_}
 )
-_DTYPES: dict[type, np.dtype[Any]] = {
+DTYPES: dict[type, np.dtype[Any]] = {
     float: np.dtype(np.float64),
     bool: np.dtype(np.bool_),
     **{kind: np.dtype(kind) for kind in (np.float64, np.float32, np.int64, np.int32, np.bool_)},
@@ -130,8 +130,8 @@ def _common_form(values: list[Any]) -> tuple[np.dtype[Any] | None, tuple[int, ..
     kinds = {type(value) for value in values}
     if len(kinds) == 1:
         (kind,) = kinds
-        if kind in _DTYPES:
-            return _DTYPES[kind], ()
+        if kind in DTYPES:
+            return DTYPES[kind], ()
         if kind is int and min(values) >= -(2**63) and max(values) < 2**63:
             return _INT64, ()
     dtypes = []

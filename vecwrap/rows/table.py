@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.rows.batch import Allocate, Batch, put_rows, recycle, take, tree_map
+from vecwrap.rows.batch import Allocate, Batch, leaves, put_rows, recycle, take
 from vecwrap.rows.batch import copy as copy_batch
 from vecwrap.rows.columns import make_column
-from vecwrap.rows.info_cells import MOST_LAYOUTS, InfoCells
-from vecwrap.rows.infos import columns, concatenated, row_of, snapshot, take_columns
+from vecwrap.rows.info_cells import MOST_LAYOUTS, RowInfos
+from vecwrap.rows.infos import columns, concatenated, row_of, take_columns
 from vecwrap.rows.step_result import Infos, IntArray, StepResult
 
 _WHOLE = slice(None)
@@ -34,7 +34,7 @@ class Slots:
         acted, live, terminations, truncations, first, raw_dones, raw_first: (num_rows,) bool.
         waits, gone: (num_rows,) bool. Of agents in games: not ``to_move``, not ``alive``.
         lost: (num_rows,) bool. Written only by the parent.
-        infos, final_infos: the infos of rows that are not plain numbers; those are in cells.
+        infos, final_infos: of rows, and of the episodes that ended in them.
         informed: whether any info was ever put here.
         frames, final_frames: the frames of rows that have one.
         raw_of_step: of rows in whose reset a game ended, ``raw_rewards`` and ``raw_dones`` before that reset.
@@ -63,26 +63,21 @@ class Slots:
         self._flags_in_stride = bytes([1] * (2 * num_rows) + [0] * (8 * num_rows))
         self._yes, self._no = np.ones(num_rows, dtype=np.bool_), np.zeros(num_rows, dtype=np.bool_)
         self._yes.flags.writeable = self._no.flags.writeable = False
-        self.infos: dict[int, dict[str, Any]] = {}
-        self.final_infos: dict[int, dict[str, Any]] = {}
+        base = MOST_LAYOUTS * first_row  # no two writers give a layout the same number
+        self.infos, self.final_infos = RowInfos(num_rows, allocate, base), RowInfos(num_rows, allocate, base)
         self.frames: dict[int, Any] = {}
         self.final_frames: dict[int, Any] = {}
         self.raw_of_step: dict[int, tuple[float, bool]] = {}
         # What rows may have that is not in shared memory.
-        self._beside = self.infos, self.final_infos, self.frames, self.final_frames, self.raw_of_step
+        others = self.infos.others, self.final_infos.others
+        self._beside: tuple[dict[int, Any], ...] = *others, self.frames, self.final_frames, self.raw_of_step
         self.informed = False
-        base = MOST_LAYOUTS * first_row  # no two writers give a layout the same number
-        self._cells = InfoCells(num_rows, allocate, base)
-        self._final_cells = InfoCells(num_rows, allocate, base)
         self._blocks: dict[int, tuple[range, Infos, Infos]] = {}  # of engines, by their first row
-        self._told = 0, 0
         self.rides_the_pipe = self.observations.rides_the_pipe
 
     def recycle(self) -> None:
         """Recycle memory allocated at every step: for an environment's observation, or a batch of them."""
-        leaves: list[np.ndarray[Any, Any]] = []
-        tree_map(leaves.append, self.observations.batch())
-        recycle(sum(leaf.nbytes for leaf in leaves))
+        recycle(sum(leaf.nbytes for _, leaf in leaves(self.observations.batch())))
 
     def own_actions(self, actions: Batch) -> Sequence[Any]:
         """Return the action of each row, from those of all rows; an environment may write into it."""
@@ -104,17 +99,11 @@ class Slots:
 
     def put_info(self, row: int, info: dict[str, Any]) -> None:
         self.informed = True
-        if not self._cells.put(row, info):
-            self.infos[row] = snapshot(info)
-        elif self.infos:
-            self.infos.pop(row, None)
+        self.infos.put(row, info)
 
     def put_final_info(self, row: int, info: dict[str, Any]) -> None:
         self.informed = True
-        if not self._final_cells.put(row, info):
-            self.final_infos[row] = snapshot(info)
-        elif self.final_infos:
-            self.final_infos.pop(row, None)
+        self.final_infos.put(row, info)
 
     def put_columns(self, rows: range, infos: Infos, final_infos: Infos) -> None:
         """Take the infos of an engine's rows, as columns; they are the table's from now on, and are not copied."""
@@ -125,31 +114,17 @@ class Slots:
         for rows, infos, final_infos in self._blocks.values():
             if row in rows:
                 return row_of(infos, row - rows.start), row_of(final_infos, row - rows.start)
-        info = self._info(row, self.infos, self._cells)
-        return dict(info), dict(self._info(row, self.final_infos, self._final_cells))
+        return dict(self.infos.get(row)), dict(self.final_infos.get(row))
 
     def forget_info(self, row: int) -> None:
-        self.infos.pop(row, None)
+        self.infos.forget(row)
         self.frames.pop(row, None)
-        self._cells.forget(row)
 
     def forget_final_info(self, row: int) -> None:
         """Drop those of the episode that ended in it."""
-        self.final_infos.pop(row, None)
+        self.final_infos.forget(row)
         self.final_frames.pop(row, None)
         self.raw_of_step.pop(row, None)
-        self._final_cells.forget(row)
-
-    def leave_cells(self, row: int) -> None:
-        """Copy a row's infos out of shared memory, because a new writer numbers the keys differently."""
-        for infos, cells in ((self.infos, self._cells), (self.final_infos, self._final_cells)):
-            if (info := cells.get(row)) is not None:
-                infos[row] = info
-            cells.forget(row)
-
-    @staticmethod
-    def _info(row: int, infos: dict[int, dict[str, Any]], cells: InfoCells) -> dict[str, Any]:
-        return infos.get(row) or (cells.get(row) if cells.known else None) or {}
 
     # -- from one process to another -----------------------------------------------------------------------------------
 
@@ -165,35 +140,36 @@ class Slots:
 
     def _beside_of(self, row: int) -> Sequence[dict[int, Any]]:
         ended = self.first[row] and (self.terminations[row] or self.truncations[row])
-        return self._beside if ended else (self.infos, self.frames)
+        return self._beside if ended else (self.infos.others, self.frames)
 
     def export(self, rows: Sequence[int]) -> Any:
         """Return the parts of these rows that must go through the pipe: a small tuple, None if there are none."""
         index = list(rows)
         ended = [row for row in index if self.first[row] and (self.terminations[row] or self.truncations[row])]
-        learnt = self._cells.learnt(self._told[0]), self._final_cells.learnt(self._told[1])
+        learnt = self.infos.learnt(), self.final_infos.learnt()
         return (
             None if self.shared else (self._numbers[:, index], self._flags[:, index]),
             self.observations.export(index),
             (
                 ended,
                 self.final_observations.export(ended),
-                _pick(self.final_infos, ended),
-                None if self.shared else self._final_cells.export(ended),
+                _pick(self.final_infos.others, ended),
+                None if self.shared else self.final_infos.export_cells(ended),
                 _pick(self.final_frames, ended),
                 _pick(self.raw_of_step, ended),
             )
             if ended
             else None,
-            _pick(self.infos, index),
-            None if self.shared else self._cells.export(index),
+            _pick(self.infos.others, index),
+            None if self.shared else self.infos.export_cells(index),
             _pick(self.frames, index),
             learnt if any(learnt) else None,
             [(len(own), own.start, *infos) for own, *infos in self._blocks_of(index)] or None,
         )
 
     def exported(self) -> None:
-        self._told = self._cells.num_learnt, self._final_cells.num_learnt
+        self.infos.exported()
+        self.final_infos.exported()
 
     def load(self, rows: Sequence[int], payload: Any, offset: int = 0, of_writer: range | None = None) -> None:
         """Load the result of ``export`` in another process, whose row r is our row ``offset + r``.
@@ -214,20 +190,20 @@ class Slots:
             ended, final_observations, final_infos, final_cells, final_frames, raw_of_step = final
             at = [offset + row for row in ended]
             self.final_observations.load(at, final_observations)
-            _spread(self.final_infos, at, final_infos)
+            _spread(self.final_infos.others, at, final_infos)
             _spread(self.final_frames, at, final_frames)
             _spread(self.raw_of_step, at, raw_of_step)
             if not self.shared:
-                self._final_cells.load(at, final_cells)
-        _spread(self.infos, index, infos)
+                self.final_infos.load_cells(at, final_cells)
+        _spread(self.infos.others, index, infos)
         _spread(self.frames, index, frames)
         if not self.shared:
-            self._cells.load(index, cells)
+            self.infos.load_cells(index, cells)
         self._load_blocks(index, offset, blocks, of_writer)
         if learnt is not None:
             base = MOST_LAYOUTS * (0 if of_writer is None else of_writer[0])
-            self._cells.know(learnt[0], base)
-            self._final_cells.know(learnt[1], base)
+            self.infos.know(learnt[0], base)
+            self.final_infos.know(learnt[1], base)
 
     def load_shared(self, rows: Sequence[int]) -> None:
         """Record that these rows are entirely in shared memory."""
@@ -270,7 +246,11 @@ class Slots:
             numbers, observations = numbers.copy(), copy_batch(observations)
         yes, no = self._yes, self._no
         terminations, truncations = no.copy(), no.copy()
-        infos = self._infos(_WHOLE, range(self.num_rows)) if self.infos or self._cells.known or self._blocks else {}
+        infos: Infos = {}
+        if self._blocks:
+            infos = self._of_blocks(range(self.num_rows), 1)
+        elif self.infos.others or self.infos.known:
+            infos = self.infos.columns(_WHOLE, range(self.num_rows))
         step = StepResult(  # by position, which takes half the time
             env_ids,
             _WHOLE,
@@ -320,7 +300,7 @@ class Slots:
             numbers[1],  # raw_rewards
             raw_dones,
             raw_first,
-            self._infos(rows, indices) if self.infos or self._cells.known or self._blocks else {},
+            self._of_blocks(indices, 1) if self._blocks else self.infos.columns(rows, indices),
         )
         ended = [(k, indices[k]) for k in (first & (terminations | truncations)).nonzero()[0].tolist()]
         if ended:
@@ -333,9 +313,10 @@ class Slots:
         """Add what belongs to the episodes that ended, by place and row of each."""
         step.final_obs = copy_batch(step.observations)
         put_rows(step.final_obs, ended, self.final_observations.batch())
-        step.final_infos = {}
-        if self.final_infos or self._final_cells.known or self._blocks:
-            step.final_infos = self._final_infos(step.rows, len(indices), ended)
+        if self._blocks:
+            step.final_infos = self._of_blocks(indices, 2)
+        else:
+            step.final_infos = self.final_infos.columns(step.rows, indices, [k for k, _ in ended])
         if self.final_frames and any(i in self.final_frames for _, i in ended):
             of_rows = {i for _, i in ended}
             step.final_frames = tuple(self.final_frames.get(i) if i in of_rows else None for i in indices)
@@ -343,15 +324,6 @@ class Slots:
             paid, over = step.raw_of_step = step.raw_rewards.copy(), step.raw_dones.copy()
             for k, i in ended:
                 paid[k], over[k] = self.raw_of_step.get(i, (paid[k], over[k]))
-
-    def _infos(self, rows: Any, indices: Sequence[int]) -> dict[str, Any]:
-        if self._blocks:
-            return self._of_blocks(indices, 1)
-        if not (self.infos and any(i in self.infos for i in indices)):
-            found = self._cells.columns(rows)
-            if found is not None:
-                return found
-        return columns([self._info(i, self.infos, self._cells) for i in indices])
 
     def _blocks_of(self, rows: Sequence[int]) -> list[tuple[range, Infos, Infos]]:
         """What engines among these rows have told, if anything, by ascending row."""
@@ -378,19 +350,6 @@ class Slots:
         block_of = {i: block for block in blocks for i in block[0]}
         told = [(i, block_of.get(i)) for i in indices]
         return columns([{} if block is None else row_of(block[which], i - block[0].start) for i, block in told])
-
-    def _final_infos(self, rows: Any, num_rows: int, ended: Sequence[tuple[int, int]]) -> dict[str, Any]:
-        """The last infos of the episodes that ended in these rows, by place and row of each, as columns."""
-        if self._blocks:
-            return self._of_blocks(range(num_rows) if isinstance(rows, slice) else rows.tolist(), 2)
-        if not (self.final_infos and any(i in self.final_infos for _, i in ended)):
-            found = self._final_cells.columns(rows, [k for k, _ in ended])
-            if found is not None:
-                return found
-        infos: list[dict[str, Any]] = [{}] * num_rows
-        for k, i in ended:
-            infos[k] = self._info(i, self.final_infos, self._final_cells)
-        return columns(infos)
 
 
 def _refuse_malformed(rows: Sequence[int], final: Any, *of_rows: Any) -> None:

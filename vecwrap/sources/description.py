@@ -226,7 +226,7 @@ def joint_space(parts: Sequence[Any]) -> Any:
     if isinstance(first, spaces.Box):
         if any((part.shape, part.dtype) != (first.shape, first.dtype) for part in parts):
             return None
-        low, high = (getattr(np, name).reduce([getattr(part, side) for part in parts]) for name, side in _OUTER)
+        low, high = np.minimum.reduce([part.low for part in parts]), np.maximum.reduce([part.high for part in parts])
         return spaces.Box(low, high, dtype=first.dtype.type)
     if isinstance(first, spaces.Discrete):
         start = min(part.start for part in parts)
@@ -238,6 +238,3 @@ def joint_space(parts: Sequence[Any]) -> Any:
         within = [joint_space(same) for same in zip(*(part.spaces for part in parts), strict=True)]
         return None if None in within else spaces.Tuple(within)
     return None
-
-
-_OUTER = (("minimum", "low"), ("maximum", "high"))

@@ -99,20 +99,14 @@ class Engine(Several):
         for i, seed in zip(rows, seeds, strict=True):
             self._seed_of[i] = self._seed_of[i] if seed is None else seed
         arguments: dict[str, Any] = {}
-        whole, of_ale = len(rows) == self.num_rows, _is_of_ale(self.vector_env)
+        whole, everyone = len(rows) == self.num_rows, range(self.num_rows)
         if any(seed is not None for seed in seeds):
-            arguments["seed"] = one_seed(seeds) if whole else list(seeds)
-            if of_ale and isinstance(arguments["seed"], list):  # it takes the seeds of the reset rows only, -1 for none
+            seed_of = dict(zip(rows, seeds, strict=True))
+            arguments["seed"] = one_seed(seeds) if whole else [seed_of.get(i) for i in everyone]
+            if _is_of_ale(self.vector_env) and isinstance(arguments["seed"], list):  # it takes those of reset rows only
                 arguments["seed"] = np.array([-1 if seed is None else seed for seed in seeds])
         if not whole:
-            mask = np.zeros(self.num_rows, dtype=np.bool_)
-            mask[list(rows)] = True
-            if "seed" in arguments and not of_ale:
-                of: list[int | None] = [None] * self.num_rows
-                for i, seed in zip(rows, seeds, strict=True):
-                    of[i] = seed
-                arguments["seed"] = of
-            options = {**(options or {}), "reset_mask": mask}
+            options = {**(options or {}), "reset_mask": np.isin(everyone, rows)}
         if options is not None:
             arguments["options"] = own_copy(options)
         return arguments

@@ -63,14 +63,11 @@ class Failure:
         return replace(self, cause=None)
 
 
-def said_by(error: BaseException) -> str:
-    """An exception's message, with what it means if an environment of the old Gym API caused it."""
-    message = text_of(error)
-    return message + old_api(error, message)
-
-
 def make_failure(index: int, error: BaseException) -> Failure:
-    return Failure(index, None, 0, 0, None, "make", kind_of(error), said_by(error), traceback_of(error), cause=error)
+    """Report what was raised as something was made; other callers replace what they know better."""
+    message = text_of(error)
+    message += old_api(error, message)
+    return Failure(index, None, 0, 0, None, "make", kind_of(error), message, traceback_of(error), cause=error)
 
 
 _REMEDY = (

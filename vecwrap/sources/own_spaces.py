@@ -130,10 +130,6 @@ def _parts(space: Space) -> Iterator[Space]:
                 yield from _parts(part)
 
 
-def _spaces_of(wrapper: Env) -> list[Space]:
-    found = [getattr(wrapper, name, None) for name in _NAMES]
-    return [space for space in found if isinstance(space, gymnasium.Space)]
-
-
 def _all_spaces(env: Env) -> list[Space]:
-    return list({id(space): space for wrapper in chain_of(env) for space in _spaces_of(wrapper)}.values())
+    found = [getattr(wrapper, name, None) for wrapper in chain_of(env) for name in _NAMES]
+    return list({id(space): space for space in found if isinstance(space, gymnasium.Space)}.values())

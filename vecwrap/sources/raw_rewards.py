@@ -24,7 +24,7 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._reward = 0.0
         self._done = False
-        self._first = False
+        self.first = False  # whether a game has begun since the last query
         self.in_play = False  # whether a reset now is a wrapper's own decision, which ends the running game
         self._closed: float | None = None  # remaining rewards of a game that ended before the newest began
 
@@ -56,26 +56,22 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def record_reset(self) -> None:
         """Record a new game; a wrapper that bypasses ``reset`` to drive the emulator calls this."""
-        if (self._done or self.in_play) and not self._first:
+        if (self._done or self.in_play) and not self.first:
             self._closed = self._reward
-        self._reward, self._done, self._first, self.in_play = 0.0, False, True, True
-
-    @property
-    def first(self) -> bool:
-        return self._first
+        self._reward, self._done, self.first, self.in_play = 0.0, False, True, True
 
     def after_step(self) -> tuple[float, bool, bool]:
         """Return the environment's reward since the last query, whether its episode ended, whether a new one runs."""
-        if self._first and not self._done:
+        if self.first and not self._done:
             return self.after_reset()
         reward, done = self._reward + (self._closed or 0.0), self._done
-        self._reward, self._done, self._first, self._closed = 0.0, False, False, None
+        self._reward, self._done, self.first, self._closed = 0.0, False, False, None
         return reward, done, False
 
     def after_reset(self) -> tuple[float, bool, bool]:
         """Return what a game that ended before the newest one still paid, whether one did, whether a new one began."""
-        closed, first = self._closed, self._first
-        self._closed, self._first = None, False
+        closed, first = self._closed, self.first
+        self._closed, self.first = None, False
         return closed or 0.0, closed is not None, first
 
 

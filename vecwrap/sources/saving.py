@@ -66,17 +66,22 @@ def env_state(env: Env) -> list[dict[str, Any]]:
 
 
 def load_env_state(env: Env, states: list[dict[str, Any]]) -> None:
-    wrappers = list(chain_of(env))
-    names, saved = [_name(wrapper) for wrapper in wrappers], [str(state["wrapper"]) for state in states]
+    wrappers = _with_states(list(chain_of(env)), states, "sub-environment")
+    for wrapper, state in wrappers:
+        _refuse(wrapper, state)
+    for wrapper, state in wrappers:
+        _load(wrapper, state)
+
+
+def _with_states(chain: list[Any], states: list[Any], what: str) -> list[tuple[Any, dict[str, Any]]]:
+    """Return each part of a chain with its saved state; ValueError if these are of other parts."""
+    names, saved = list(map(_name, chain)), [str(state["wrapper"]) for state in states]
     if names != saved:
-        raise ValueError(f"expected a sub-environment of {' > '.join(saved)}, got {' > '.join(names)}")
-    for wrapper, state in zip(wrappers, states, strict=True):
-        _refuse(wrapper, fitting(state["state"], {}, _name(wrapper)))
-    for wrapper, state in zip(wrappers, states, strict=True):
-        _load(wrapper, state["state"])
+        raise ValueError(f"expected a {what} of {' > '.join(saved)}, got {' > '.join(names)}")
+    return [(one, fitting(state["state"], {}, _name(one))) for one, state in zip(chain, states, strict=True)]
 
 
-def _name(wrapper: Env) -> str:
+def _name(wrapper: Any) -> str:
     return type(wrapper).__qualname__
 
 
@@ -155,7 +160,7 @@ def _load_ale(game: Any, state: dict[str, Any]) -> None:
     data = state["ale"].tobytes()
     template = game.ale.cloneState(include_rng=True).__getstate__()
     saved.__setstate__(data if isinstance(template, bytes) else (data,))
-    restore(game, saved, state.get("ale_held_action"))  # older files lack it
+    restore(game, saved, state.get("ale_held_action"))  # of sticky games
 
 
 def _attributes(wrapper: Env) -> dict[str, Any]:
@@ -288,23 +293,17 @@ _INTERFACE = (  # of PettingZoo's AECEnv and ParallelEnv, whoever wrote the game
 
 
 def game_state(env: Any) -> list[dict[str, Any]]:
-    return [{"wrapper": type(one).__qualname__, "state": _state_in_game(one)} for one in chain_of_game(env)]
+    return [{"wrapper": _name(one), "state": _state_in_game(one)} for one in chain_of_game(env)]
 
 
 def load_game_state(env: Any, states: Any) -> None:
     """Restore what ``game_state`` returned, in a game with the same wrappers."""
-    chain = chain_of_game(env)
-    names = [type(one).__qualname__ for one in chain]
-    saved = [str(state["wrapper"]) for state in fitting(states, [], "env")]
-    if names != saved:
-        raise ValueError(f"expected a game of {' > '.join(saved)}, got {' > '.join(names)}")
-    for one, state in zip(chain, states, strict=True):
-        own = fitting(state["state"], {}, type(one).__qualname__)
+    for one, own in _with_states(chain_of_game(env), fitting(states, [], "env"), "game"):
         if not own.keys() <= {"own", "attributes"} or ("own" in own) != _has_own(one):
-            raise ValueError(f"{type(one).__qualname__}: expected its own state, got {sorted(map(str, own))}")
+            raise ValueError(f"{_name(one)}: expected its own state, got {sorted(map(str, own))}")
         for name, value in fitting(own["attributes"], {}, "attributes").items():
             if name not in _INTERFACE and not (name in vars(one) and is_plain(vars(one)[name])):
-                raise ValueError(f"{type(one).__qualname__}: expected what it remembers, got {name}")
+                raise ValueError(f"{_name(one)}: expected what it remembers, got {name}")
             setattr(one, name, deepcopy(value))
         if "own" in own:
             one.load_state_dict(own_copy(own["own"]))
@@ -316,4 +315,4 @@ def _state_in_game(one: Any) -> dict[str, Any]:
         return {"own": own_copy(one.state_dict()), "attributes": deepcopy(attributes)}
     if type(one).__module__.startswith("pettingzoo.utils."):
         return {"attributes": deepcopy({name: value for name, value in vars(one).items() if is_plain(value)})}
-    raise CannotSaveError(f"the game's {type(one).__qualname__} offers no state_dict() and load_state_dict()")
+    raise CannotSaveError(f"the game's {_name(one)} offers no state_dict() and load_state_dict()")

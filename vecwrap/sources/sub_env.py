@@ -18,14 +18,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from vecwrap.errors import ArgumentError, RemoteTraceback, kind_of, traceback_of
+from vecwrap.errors import ArgumentError, RemoteTraceback, traceback_of
 from vecwrap.interrupts import close_lost, is_interrupt
 from vecwrap.rows.batch import row as row_of
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, Env, chain_of, is_game
-from vecwrap.sources.failure import Failure, not_an_env, refuse_no_pair, said_by
+from vecwrap.sources.failure import Failure, make_failure, not_an_env, refuse_no_pair
 from vecwrap.sources.masks import masks_method, with_mask
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import Tap, float_reward
@@ -34,7 +34,6 @@ from vecwrap.sources.schedule import Schedule
 
 Factory = Callable[[], Env]
 NUMBERS = frozenset({float, np.float64, int})  # rewards that the slots take as they are
-_NOT_CALLABLE = ("reset", "step", "close")
 
 
 class SeveralAgentsError(TypeError):
@@ -152,7 +151,8 @@ class SubEnv:
         if self._tap is None:
             paid, over, anew = reward, done, False
         else:
-            paid, over, anew = self._raw_of_step(done)
+            paid, over, anew = self._tap.after_step()
+            over, anew = over or (done and not self._game_goes_on()), anew and not done
         slots, row = self._slots, self._row
         if self._in_stride and not (done or over or anew):
             self._rewards[row], self._raw_rewards[row] = reward, paid
@@ -174,8 +174,6 @@ class SubEnv:
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of the outermost wrapper that has it, or return the attribute if it is not a method."""
-        if name in _NOT_CALLABLE:
-            raise ValueError(f"call({name!r}): use {name}() of the vector environment, which keeps its books")
         if name == "render":
             return self.render()
         attribute = self.env.get_wrapper_attr(name)
@@ -226,19 +224,17 @@ class SubEnv:
             self._be_new(attributes)
         else:
             if self._episode == 0:  # make what an environment makes at its first reset; the state then replaces it
-                self.env.reset(options=own_copy(state.get("options")))
+                self.env.reset(options=own_copy(state["options"]))
             self._is_new = False
             load_env_state(self.env, state["env"])
-        if "spaces" in state:  # older files lack it
-            load_space_states(self.env, state["spaces"])
+        load_space_states(self.env, state["spaces"])
         slots, row = self._slots, self._row
         self._over, self._seed = state["over"], state["seed"]
-        self._seed_of_takeover = state.get("seed_of_takeover")
-        self._options = own_copy(state.get("options"))
+        self._seed_of_takeover, self._options = state["seed_of_takeover"], own_copy(state["options"])
         self._episode, self._steps = state["episode"], state["steps"]
         slots.observations.put(row, state["observation"])
         slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
-        slots.first[row] = state.get("first", False)  # older files lack it
+        slots.first[row] = state["first"]
         self._autoresetting = self._in_stride = False
 
     def follow(self, schedule: bytes, episodes: int = 0) -> None:
@@ -289,19 +285,15 @@ class SubEnv:
         autoreset = during == "step" and self._over  # rows at rest raise nothing
         if during in ("step", "reset"):
             self._over = True
-        return Failure(
-            index=self.index,
+        return replace(
+            make_failure(self.index, error),
             seed=self._seed,
             episode=self._episode,
             step=self._steps,
             action=action,
             during=during,
-            kind=kind_of(error),
-            message=said_by(error),
-            traceback=traceback_of(error),
             autoreset=autoreset,
             stepped=during == "step" and self._autoresetting,
-            cause=error,
         )
 
     def refused(self, error: Exception, during: str, action: Any, *, of_the_end: bool) -> Failure:
@@ -384,7 +376,7 @@ class SubEnv:
         self._put(observation)  # after the info, which may be refused, and before a frame is rendered
         opening = self._steps == 0 or slots.raw_first[self._row]
         if self._frames is Frames.ALL or (self._frames is Frames.OPENING and opening):
-            slots.frames[self._row] = self._frame()
+            slots.frames[self._row] = frame_of(self.env.render)
         elif slots.frames:
             slots.frames.pop(self._row, None)
 
@@ -401,7 +393,7 @@ class SubEnv:
         if info or slots.informed:
             slots.put_final_info(row, info)
         if self._frames is Frames.ALL:
-            slots.final_frames[row] = self._frame()
+            slots.final_frames[row] = frame_of(self.env.render)
         elif slots.final_frames:
             slots.final_frames.pop(row, None)
         slots.first[row] = self._over = self._autoresetting = True
@@ -422,9 +414,6 @@ class SubEnv:
         """Whether the episode ended with a lost life and the seedless reset that follows continues the game."""
         return bool(self._goes_on) and any(wrapper.game_goes_on for wrapper in self._goes_on)
 
-    def _frame(self) -> Any:
-        return frame_of(self.env.render)
-
     def _step_after_end(self) -> None:
         if self._mode is Autoreset.NEXT_STEP:
             self.reset(None, None)
@@ -434,11 +423,6 @@ class SubEnv:
         slots.rewards[row] = slots.raw_rewards[row] = 0.0
         slots.acted[row] = slots.live[row] = slots.first[row] = slots.raw_dones[row] = slots.raw_first[row] = False
         slots.forget_info(row)
-
-    def _raw_of_step(self, done: bool) -> tuple[float, bool, bool]:
-        assert self._tap is not None
-        paid, over, anew = self._tap.after_step()
-        return paid, over or (done and not self._game_goes_on()), anew and not done
 
     def _raw_of_reset(self) -> tuple[float, bool, bool]:
         if self._tap is None:

@@ -424,7 +424,8 @@ class Workers(ABC, Generic[_Worker]):
         """Schedule the sub-environments of a worker that has ended for recreation, or raise BackendError."""
         if hasattr(self.books, "slots"):
             for i in worker.env_ids:
-                self.books.slots.leave_cells(i)
+                self.books.slots.infos.leave_cells(i)
+                self.books.slots.final_infos.leave_cells(i)
         if self.books.lose(list(worker.env_ids), reason, made=worker.made):
             self._leave_unanswered(worker, owed, f"{reason}{said}", **facts)
             return

@@ -44,28 +44,16 @@ def _quotas(cgroup: Path, membership: Path) -> Iterator[float]:
             continue
         own = Path(path.lstrip("/"))
         for group in (own, *own.parents):
-            quota = _quota_of_v1(cgroup / "cpu" / group) if controllers else _quota_of_v2(cgroup / group)
+            of_v1 = [cgroup / "cpu" / group / name for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+            quota = _quota(*(of_v1 if controllers else [cgroup / group / "cpu.max"]))
             if quota is not None:
                 yield quota
 
 
-def _quota_of_v2(group: Path) -> float | None:
+def _quota(*files: Path) -> float | None:
+    """The quota that is in one file, or in two, of microseconds and the period that they are of."""
     try:
-        return _cores(*(group / "cpu.max").read_text().split())
-    except OSError:
-        return None
-
-
-def _quota_of_v1(group: Path) -> float | None:
-    try:
-        return _cores(*((group / name).read_text() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")))
-    except OSError:
-        return None
-
-
-def _cores(*words: str) -> float | None:
-    try:
-        quota, period = map(float, words)
-    except ValueError:  # "max": no limit
+        quota, period = (float(word) for file in files for word in file.read_text().split())
+    except (OSError, ValueError):  # no such group; "max": no limit
         return None
     return quota / period if quota > 0 and period > 0 else None

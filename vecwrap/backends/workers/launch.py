@@ -61,8 +61,9 @@ class WorkerProcess(ABC):
     ``multiprocessing`` that it runs for ever.
     """
 
-    def __init__(self, process: Any) -> None:
+    def __init__(self, process: Any, *, is_own_child: bool = True) -> None:
         self._process = process
+        self.is_own_child = is_own_child and hasattr(os, "waitid")  # which macOS has not, before Python 3.13
         self._ended = False
         self._code: int | None = None
         self.pid: int = process.pid
@@ -97,7 +98,7 @@ class WorkerProcess(ABC):
 
     def _look(self) -> tuple[bool, int | None]:
         """Give whether it has ended, and its exit code, None where that was taken."""
-        if not hasattr(os, "waitid"):  # macOS, before Python 3.13
+        if not self.is_own_child:
             code = self._poll()
             return code is not None, code
         try:
@@ -137,14 +138,6 @@ class _MultiprocessingProcess(WorkerProcess):
         if self._poll() is None:
             self._process._popen.returncode = 0  # else it counts as running, and keeps its descriptors  # noqa: SLF001
         self._process.close()  # they go now, and not with the last reference to it
-
-
-class _ServedProcess(_MultiprocessingProcess):
-    """The fork server's child, whose end the server tells."""
-
-    def _look(self) -> tuple[bool, int | None]:
-        code = self._poll()
-        return code is not None, code
 
 
 class LastWords:
@@ -268,7 +261,7 @@ def _spawn(method: str, worker_end: socket.socket, daemon: bool) -> WorkerProces
             spawned.start()
     finally:
         connection.close()
-    return _ServedProcess(spawned) if method == "forkserver" else _MultiprocessingProcess(spawned)
+    return _MultiprocessingProcess(spawned, is_own_child=method != "forkserver")  # of that the server tells the end
 
 
 @contextlib.contextmanager

@@ -107,8 +107,7 @@ def encode_for_worker(message: Any) -> bytes:
     return data
 
 
-def decode(data: bytes) -> Any:
-    return pickle.loads(data)
+decode = pickle.loads
 
 
 def refuse_malformed(message: Any, owed: Sequence[str], env_ids: range) -> None:

@@ -66,12 +66,3 @@ def form_of(arrays: Arrays) -> Form:
 def form_text(form: Form) -> str:
     """Write shapes and dtypes for a message: ``w: (2, 3) float32``."""
     return ", ".join(f"{name}: {shape} {np.dtype(dtype)}" for name, (shape, dtype) in form.items())[:1000]
-
-
-def bytes_in(form: Form) -> int:
-    return sum(
-        _HEADER + int(np.prod(shape, dtype=np.float64)) * np.dtype(dtype).itemsize for shape, dtype in form.values()
-    )
-
-
-_HEADER = 65_536  # bytes that NumPy may write before the values of an array

@@ -26,7 +26,7 @@ import numpy as np
 
 from vecwrap.env.saving import open_regular, put_new, read_arrays, write_whole, written
 from vecwrap.errors import CheckpointError, text_of
-from vecwrap.wrappers.selfplay.arrays import Arrays, Form, bytes_in, digest, form_of, form_text
+from vecwrap.wrappers.selfplay.arrays import Arrays, Form, digest, form_of, form_text
 from vecwrap.wrappers.selfplay.results import Row, read_rows
 
 Fact: TypeAlias = bool | int | float | str | None
@@ -140,7 +140,7 @@ class PoolFolder:
     def read_arrays(self, name: str, snapshot: Snapshot) -> Arrays:
         """Return a snapshot's arrays, which are those that were added; FileNotFoundError if there are none."""
         path = self.path / "members" / f"{name}.npz"
-        arrays = _read_npz(path, snapshot.arrays)
+        arrays = _read_npz(path)
         if form_of(arrays) != snapshot.arrays:
             raise CheckpointError(
                 f"{path}: expected the arrays that {name}.json lists ({form_text(snapshot.arrays)}), got "
@@ -196,7 +196,7 @@ class PoolFolder:
 
     def _holds(self, name: str, snapshot: Snapshot) -> bool:
         try:
-            return digest(_read_npz(self.path / "members" / f"{name}.npz", snapshot.arrays)) == snapshot.digest
+            return digest(_read_npz(self.path / "members" / f"{name}.npz")) == snapshot.digest
         except (CheckpointError, FileNotFoundError):
             return False
 
@@ -263,10 +263,9 @@ def _write_npz(file: Any, arrays: Arrays) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _read_npz(path: Path, expected: Form) -> Arrays:
-    """Read arrays that take no more memory than the expected ones."""
+def _read_npz(path: Path) -> Arrays:
     try:
-        return read_arrays(path, bytes_in(expected))
+        return read_arrays(path)
     except FileNotFoundError:
         raise
     except Exception as error:  # many kinds, for a file of another kind, or a damaged one
