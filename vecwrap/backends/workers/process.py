@@ -75,7 +75,7 @@ class Processes(Workers[Link], Runner):
         for worker in self._workers:
             self._launch(worker)
         for worker, init in zip(self._workers, inits, strict=True):
-            self._send_bytes(worker, init, [self._expected("made", "start_timeout")])
+            self._initiate(worker, init)
         if own:
             self.own = LocalRows(own, self._factories[own[0] :], self.books.interrupts)
             self._descriptions.update(self.own.make(self.books.autoreset, debug=self.books.debug))
@@ -110,6 +110,9 @@ class Processes(Workers[Link], Runner):
     def _listen(self, worker: Link, descriptor: int) -> None:
         self._links[descriptor] = worker
         self._poller.register(descriptor, select.POLLIN)
+
+    def _initiate(self, worker: Link, init: bytes) -> None:
+        self._send_bytes(worker, init, [self._expected("made", "start_timeout")])
 
     def _attach(self, worker: Link) -> None:
         worker.messages = 0
@@ -256,7 +259,7 @@ class Processes(Workers[Link], Runner):
     def _start_anew(self, worker: Link, takeovers: dict[int, Takeover]) -> None:
         init = self._init_of_worker(worker, takeovers)
         self._launch(worker)
-        self._send_bytes(worker, init, [self._expected("made", "start_timeout")])
+        self._initiate(worker, init)
         if self._attaching and worker.is_up():
             self._attach(worker)
 
