@@ -99,7 +99,6 @@ class Environment:
 
     @property
     def name(self) -> str:
-        """Its name in a plan."""
         return names_of(self.target)
 
     def effective_spec(self) -> EnvSpec | None:

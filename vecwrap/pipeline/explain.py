@@ -87,7 +87,6 @@ class Row:
 
     @property
     def arguments(self) -> str:
-        """The arguments as they were given."""
         return self.wrapper.arguments if self.wrapper else ""
 
     @property
@@ -137,7 +136,6 @@ class Explanation:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
         return (self.pipeline.n or 0) * max(1, len(self.agents))
 
     # -- as text

@@ -69,7 +69,6 @@ class Plan:
 
     @property
     def n(self) -> int:
-        """The number of sub-environments."""
         assert self.pipeline.n is not None
         return self.pipeline.n
 
@@ -170,7 +169,6 @@ class Plan:
 
     @property
     def in_this_process(self) -> bool:
-        """Whether the sub-environments run in this process."""
         return self.pipeline.backend.target in IN_THIS_PROCESS
 
     @property
@@ -205,7 +203,6 @@ class Plan:
 
     @property
     def explanation(self) -> Explanation:
-        """What is shown of it, as text and as data."""
         return Explanation(self.pipeline, self.rows, self.shares, self.reason, self.agents or ())
 
     def of_made(self, made: Sequence[VecEnv]) -> Plan:

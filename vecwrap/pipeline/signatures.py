@@ -27,8 +27,6 @@ REQUIRED: Any = inspect.Parameter.empty  # instead of a default
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a wrapper."""
-
     name: str  # its name
     annotation: Any = Any  # its type; ``Any`` if the signature has none
     default: Any = REQUIRED  # its default, or ``REQUIRED``
@@ -108,7 +106,6 @@ class Signature:
         where: str,
         where_argument: Callable[[str | int, str], str],
     ) -> Bound:
-        """Fit arguments to the parameters."""
         given = dict(kwargs)
         keys: dict[str, str | int] = {name: name for name in kwargs}
         by_position = [parameter for parameter in self.parameters if parameter.by_position]

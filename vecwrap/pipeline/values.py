@@ -5,6 +5,7 @@ Lines and pipeline files share the syntax of scalars. Nothing is ever evaluated.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import json
@@ -50,6 +51,17 @@ class Settings(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(self._items)
+
+
+class ByContent:
+    """Compares dataclasses by what their fields hold: ``1`` and ``true`` differ, a list and a tuple do not."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._content() == other._content()
+
+    def _content(self) -> tuple[Any, ...]:
+        this: Any = self
+        return tuple(canonical(getattr(this, f.name)) for f in dataclasses.fields(this) if f.compare)
 
 
 def is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
@@ -113,8 +125,6 @@ def _name_of(target: Any) -> str:
     """``make(2)`` of a partial, ``lambda(i=2)`` of a function with its captured variables, the id of a spec."""
     if isinstance(target, str):
         return target
-    if isinstance(target, EnvSpec):
-        return target.id
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = {}
     if isinstance(target, functools.partial):
@@ -323,7 +333,6 @@ def read_yaml_scalar(text: str) -> Scalar:
 
 
 def read_integer(text: str, base: int = 10) -> int:
-    """Read an integer."""
     number = int(text, base) if len(text) < MAX_BITS else None
     if number is None or number.bit_length() > MAX_BITS:
         raise ValueError(f"a number of {len(text):,} digits is too long to be read")

@@ -14,9 +14,9 @@ from vecwrap.errors import SpecError, for_each
 from vecwrap.pipeline.places import Source, fail
 from vecwrap.pipeline.values import (
     MAX_PARTS,
+    ByContent,
     Settings,
     as_data,
-    canonical,
     copied,
     is_mapping,
     is_scalar,
@@ -35,7 +35,7 @@ _NOWHERE = Source(steps=("wrapper",))
 POSITIONAL = "*"  # the key for positional arguments in a mapping that has keywords too
 
 
-class _Named:
+class _Named(ByContent):
     """What wrappers and backends share."""
 
     target: str | Callable[..., Any]
@@ -44,12 +44,6 @@ class _Named:
     def name(self) -> str:
         """The registered name or import path, or the object's own name."""
         return self.target if isinstance(self.target, str) else shown(self.target)
-
-    def _identity(self) -> tuple[Any, ...]:
-        raise NotImplementedError
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -68,9 +62,9 @@ class WrapperSpec(_Named):
     target: str | Callable[..., Any]
     args: tuple[Any, ...] = ()  # positional arguments, after the environment
     kwargs: Mapping[str, Any] = field(default_factory=Settings)  # keyword arguments
-    source: Source = field(default=_NOWHERE, repr=False)  # where it was written
+    source: Source = field(default=_NOWHERE, repr=False, compare=False)  # where it was written
     # the arguments that do not change the stream (paths); None until a plan has resolved the wrapper
-    not_hashed: frozenset[str] | None = field(default=None, repr=False)
+    not_hashed: frozenset[str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "args", tuple(map(copied, self.args)))
@@ -78,7 +72,6 @@ class WrapperSpec(_Named):
 
     @classmethod
     def parse(cls, wrapper: Any, source: Source = _NOWHERE) -> WrapperSpec:
-        """Read a wrapper in any of its forms."""
         if isinstance(wrapper, WrapperSpec):
             return wrapper
         if isinstance(wrapper, str):
@@ -102,7 +95,6 @@ class WrapperSpec(_Named):
         return f'{place}{self.source.label()} "{self.name}", argument {which}'
 
     def format(self) -> str:
-        """Write the wrapper as a string."""
         return self._line(self._written_target(), lambda value: in_a_line(value, self.where))
 
     def _line(self, target: str, write: Callable[[Any], str]) -> str:
@@ -126,9 +118,6 @@ class WrapperSpec(_Named):
             self.where,
             "an object of this process cannot be written down; move it into a module and give its import path",
         )
-
-    def _identity(self) -> tuple[Any, ...]:
-        return self.target, canonical(self.args), canonical(self.kwargs)
 
     def __str__(self) -> str:
         """The string that ``format`` writes; objects of this process are shown by name."""
@@ -309,6 +298,3 @@ class BackendSpec(_Named):
         if not isinstance(self.target, str):
             fail("backend", f"{self.name} lives in this process only; give its import path")
         return {"name": self.target, **options} if options else self.target
-
-    def _identity(self) -> tuple[Any, ...]:
-        return self.target, canonical(self.options)
