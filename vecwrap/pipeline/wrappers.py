@@ -40,11 +40,6 @@ class PlannedWrapper:
     preset: str = ""  # the preset that it was written as, or ``""``
 
     @property
-    def at_end(self) -> str:
-        """What it does at an episode's end, if that is known."""
-        return at_end(self.target)
-
-    @property
     def has_path(self) -> bool:
         return any(is_path(self.spec.kwargs.get(name)) for name in declared_by(self.target).path_parameters)
 
