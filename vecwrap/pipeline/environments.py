@@ -222,22 +222,23 @@ def find_environment(
     """Find what to build: single environments, games, or engines that step so many rows at once."""
     source = source or Source(steps=("env",))
     kwargs_source = dataclasses.replace(source, steps=("env_kwargs",))
-    if not isinstance(target, tuple) and (env_kwargs is None or isinstance(env_kwargs, Mapping)):
-        return _find_one(target, env_kwargs or {}, render_mode, source, kwargs_source, engine_rows)
-    lengths = [len(each) for each in (target, env_kwargs) if isinstance(each, (tuple, list))]
+    lengths = [len(each) for each in (target, env_kwargs) if isinstance(each, (tuple, list))] or [1]
     if lengths[0] != lengths[-1]:
         raise PlanError(
             f"{kwargs_source}: expected {lengths[0]} mappings, one for each entry of env, got {lengths[-1]}."
         )
-    parts = []
-    for i in range(lengths[0]):
-        one, at = (target[i], source.at(i)) if isinstance(target, tuple) else (target, source)
-        kwargs, kwargs_at = env_kwargs or {}, kwargs_source
-        if not isinstance(kwargs, Mapping):
-            kwargs, kwargs_at = kwargs[i], kwargs_source.at(i)
-        parts.append(_find_one(one, kwargs, render_mode, at, kwargs_at, engine_rows))
-    resolved = tuple(part.target for part in parts) if isinstance(target, tuple) else parts[0].target
-    return _of_parts(resolved, parts, source)
+    targets, kwargs = _each(target, source, lengths[0]), _each(env_kwargs or {}, kwargs_source, lengths[0])
+    parts = [_find_one(*one, *its, render_mode, engine_rows) for one, its in zip(targets, kwargs, strict=True)]
+    if isinstance(target, tuple):
+        return _of_parts(tuple(part.target for part in parts), parts, source)
+    return _of_parts(parts[0].target, parts, source) if isinstance(env_kwargs, (tuple, list)) else parts[0]
+
+
+def _each(values: Any, source: Source, n: int) -> list[tuple[Any, Source]]:
+    """The entries of a list and where each was written; anything else n times."""
+    if isinstance(values, (tuple, list)):
+        return [(value, source.at(i)) for i, value in enumerate(values)]
+    return [(values, source)] * n
 
 
 def _of_parts(target: Any, parts: Sequence[Environment], source: Source) -> Environment:
@@ -254,10 +255,10 @@ def _of_parts(target: Any, parts: Sequence[Environment], source: Source) -> Envi
 
 def _find_one(
     target: Any,
-    env_kwargs: Mapping[str, Any],
-    render_mode: str | None,
     source: Source,
+    env_kwargs: Mapping[str, Any],
     kwargs_source: Source,
+    render_mode: str | None,
     engine_rows: int | None,
 ) -> Environment:
     kwargs = {key: copied(value) for key, value in env_kwargs.items()}

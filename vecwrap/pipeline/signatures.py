@@ -140,9 +140,7 @@ class Signature:
         defaults = {parameter.name: parameter.default for parameter in left_out}
         written = {parameter.name: parameter.written_default for parameter in left_out}
         writable = {name: value for name, value in written.items() if value is not REQUIRED}
-        if not rest:
-            return Bound((), Settings(given), defaults, writable)
-        first = (given.pop(p.name, p.default) for p in by_position)
+        first = [given.pop(p.name, p.default) for p in by_position] if rest else []
         return Bound((*first, *rest), Settings(given), defaults, writable)
 
     def _takes(self) -> str:

@@ -142,7 +142,7 @@ class PipelineSpec(ByContent):
             directory: the folder that its paths are relative to.
         """
         document = read_yaml(text, file)
-        return cls.from_dict(document.value, document.source(file, directory))
+        return cls.from_dict(document.value, document.source(directory))
 
     @classmethod
     def load(cls, path: str | Path) -> PipelineSpec:

@@ -69,8 +69,8 @@ def is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
     return isinstance(value, Mapping) and not isinstance(value, gymnasium.Space)
 
 
-def shown(value: Any) -> str:
-    """Format a value briefly for an error or a plan: text in quotes, objects by name."""
+def shown(value: Any, depth: int = 0) -> str:
+    """Format a value briefly for an error or a plan: text in quotes, objects by name, the first parts of the rest."""
     if isinstance(value, str):
         text = value if len(value) <= 60 else f"{value[:57]}..."
         return f'"{text}"' if text.isprintable() else quoted(text)
@@ -82,16 +82,9 @@ def shown(value: Any) -> str:
         return shown(value.func)
     if callable(value):
         return import_path(value) or callable_name(value)
-    if is_mapping(value) or isinstance(value, (list, tuple)):
-        return _shown_parts(value, 0)
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _shown_parts(value: Any, depth: int) -> str:
-    """Format the first parts of a mapping or list."""
     if not (is_mapping(value) or isinstance(value, (list, tuple))):
-        return shown(value)
+        text = repr(value)
+        return text if len(text) <= 60 else f"{text[:57]}..."
     parts: list[str] = []
     for key in value:
         if depth > 2 or sum(map(len, parts)) > 200:
@@ -99,9 +92,9 @@ def _shown_parts(value: Any, depth: int) -> str:
             break
         if isinstance(value, Mapping):
             name = printable(key) if isinstance(key, str) else shown(key)
-            parts.append(f"{name}: {_shown_parts(value[key], depth + 1)}")
+            parts.append(f"{name}: {shown(value[key], depth + 1)}")
         else:
-            parts.append(_shown_parts(key, depth + 1))
+            parts.append(shown(key, depth + 1))
     return f"{{{', '.join(parts)}}}" if isinstance(value, Mapping) else f"[{', '.join(parts)}]"
 
 

@@ -49,11 +49,6 @@ class _Named(ByContent):
         return hash(self.name)
 
 
-def _is_dotless_path(target: str) -> bool:
-    """Whether it is an import path of a module without a dot, which would be read as a name with an argument."""
-    return ":" in target and "." not in target.partition(":")[0]
-
-
 @dataclass(frozen=True, eq=False)
 class WrapperSpec(_Named):
     """One wrapper as it was written: its target and its arguments."""
@@ -99,7 +94,9 @@ class WrapperSpec(_Named):
 
     def _line(self, target: str, write: Callable[[Any], str]) -> str:
         arguments = [*map(write, self.args), *(f"{key}={write(value)}" for key, value in self.kwargs.items())]
-        return target + (":" if arguments or _is_dotless_path(target) else "") + ",".join(arguments)
+        module, colon, _ = target.partition(":")
+        as_name = colon and "." not in module  # an import path that would be read as a name with an argument
+        return target + (":" if arguments or as_name else "") + ",".join(arguments)
 
     def to_data(self) -> Any:
         """Return the wrapper as plain data, in the shortest form: a string, or a mapping of one key."""
