@@ -115,12 +115,11 @@ class Environment:
 
     def parameters(self) -> list[str]:
         """The names of the arguments that it takes, as far as they are known; imports it."""
-        return [parameter.name for parameter in Signature.of(self.creator(), skip=0).parameters]
+        return Signature.of(self.creator(), skip=0).names
 
     def refuse_arguments(self, make: Callable[..., Any], called: str, kwargs: Mapping[str, Any]) -> None:
         """Refuse arguments that a callable does not take, and a callable that needs others."""
         signature = Signature.of(make, skip=0)
-        names = [parameter.name for parameter in signature.parameters]
         given = [*kwargs] if self.engine_rows is None else [*kwargs, "num_envs"]
         needed = [p.name for p in signature.parameters if p.default is REQUIRED and p.name not in given]
         if needed:
@@ -130,9 +129,9 @@ class Environment:
                 f"functools.partial({called}, {needed[0]}=...)."
             )
         for name in () if signature.any_name else kwargs:
-            if name not in names:
+            if name not in signature.names:
                 what = "render_mode" if name == "render_mode" else self.kwargs_source.at(name).label()
-                remedy = _near(name, names)
+                remedy = _near(name, signature.names)
                 raise PlanError(f"{self.source}: {called} does not take {name}, so {what} has nowhere to go.{remedy}")
 
     def refuse_undrawable(self, where: str) -> None:
@@ -190,7 +189,7 @@ class Environment:
                 )
             return dataclasses.replace(self, factories=(MakeEngine(make.env_spec, make.kwargs, rows),))
         called, keywords = (make.func, make.keywords) if isinstance(make, MakeByCalling) else (make, {})
-        if any(parameter.name == "num_envs" for parameter in Signature.of(called, skip=0).parameters):
+        if "num_envs" in Signature.of(called, skip=0).names:
             return dataclasses.replace(self, factories=(MakeByCalling(called, {"num_envs": rows, **keywords}),))
         return self
 
@@ -204,7 +203,7 @@ def _needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str
     for key, value in needed.items():
         if environment.kwargs.get(key, value) != value:
             given, name = shown(environment.kwargs[key]), wrapper.spec.name
-            takes_it = any(parameter.name == key for parameter in Signature.of(wrapper.target).parameters)
+            takes_it = key in Signature.of(wrapper.target).names
             raise PlanError(
                 f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} needs it, got {given}. "
                 + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
@@ -262,12 +261,11 @@ def _find_one(
     engine_rows: int | None,
 ) -> Environment:
     kwargs = {key: copied(value) for key, value in env_kwargs.items()}
+    mode_source = kwargs_source.at("render_mode")
     if render_mode is not None:
         kwargs["render_mode"] = "rgb_array" if render_mode == "human" else render_mode
-    mode = (
-        kwargs_source.at("render_mode") if render_mode is None else dataclasses.replace(source, steps=("render_mode",))
-    )
-    rendering = RenderMode(kwargs.get("render_mode"), str(mode), render_mode == "human")
+        mode_source = dataclasses.replace(source, steps=("render_mode",))
+    rendering = RenderMode(kwargs.get("render_mode"), str(mode_source), render_mode == "human")
     known: dict[str, Any] = {
         "render_mode": rendering, "kwargs": env_kwargs, "source": source, "kwargs_source": kwargs_source,
         "engine_rows": engine_rows,

@@ -83,6 +83,10 @@ class Signature:
     any_position: bool = False  # whether it takes any number of arguments without a name
     any_name: bool = False  # whether it takes arguments of any name
 
+    @property
+    def names(self) -> list[str]:
+        return [parameter.name for parameter in self.parameters]
+
     @classmethod
     def of(cls, target: Callable[..., Any], skip: int = 1) -> Signature:
         """Read a signature, without its first ``skip`` parameters (the environment)."""
@@ -118,7 +122,7 @@ class Signature:
         if rest and not self.any_position:
             most = f"at most {len(by_position)}" if by_position else "none"
             raise SpecError(f"{where}: expected {most} without a name, got {len(args)} arguments. {self._takes()}")
-        names, mistakes = [parameter.name for parameter in self.parameters], Mistakes()
+        names, mistakes = self.names, Mistakes()
         for name in given:
             with mistakes:
                 if name not in names and not self.any_name:
