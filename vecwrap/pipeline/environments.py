@@ -143,8 +143,10 @@ class Environment:
 
     def with_wrappers(self, wrappers: Sequence[PlannedWrapper], n: int) -> Environment:
         """Return what makes it as its wrappers need it, or engines or games; refuse wrappers of what is not made."""
-        if self.is_game or self.engine_rows is not None:
-            return self._game(wrappers) if self.is_game else self._engines(wrappers, n)
+        if self.is_game:
+            return self._game(wrappers)
+        if self.engine_rows is not None:
+            return self._engines(wrappers, self.engine_rows, n)
         if self.parts:
             return _of_parts(self.target, [part.with_wrappers(wrappers, n) for part in self.parts], self.source)
         environment = self
@@ -168,9 +170,8 @@ class Environment:
         )
         return self
 
-    def _engines(self, wrappers: Sequence[PlannedWrapper], n: int) -> Environment:
-        rows, where = self.engine_rows, dataclasses.replace(self.source, steps=("envs_per_engine",))
-        assert rows is not None
+    def _engines(self, wrappers: Sequence[PlannedWrapper], rows: int, n: int) -> Environment:
+        where = dataclasses.replace(self.source, steps=("envs_per_engine",))
         if rows < 1 or n % rows:
             raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
         refuse_inside(

@@ -319,13 +319,11 @@ def _depth(key: str) -> int:
 
 
 def _whole(key: str) -> str:
-    return key.removesuffix(".name") if key in _BACKEND_NAMES else key
+    """The key as it is in a line, where a backend's name stands for the backend."""
+    return key.removesuffix(".name") if key in ("backend.name", "eval.backend.name") else key
 
 
 # -- a pipeline in one line -------------------------------------------------------------------------------------------
-
-
-_BACKEND_NAMES = ("backend.name", "eval.backend.name")  # in a line, these are written without ``.name``
 
 
 def read_line(line: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -158,9 +158,9 @@ def read_wrapper_text(text: str, source: Source) -> _Parts:
     target = _checked_path(f"{first}:{rest[0]}", source)
     if len(rest) > 2:
         fail(f'{source} "{target}"', "text that holds a colon needs quotes")
-    return target, *(
-        _read_arguments(rest[1], f'{source} "{target}"', source) if rest[1:] and rest[1].strip() else ((), {})
-    )
+    if not rest[1:] or not rest[1].strip():
+        return target, (), {}
+    return target, *_read_arguments(rest[1], f'{source} "{target}"', source)
 
 
 def _checked_path(path: str, source: Source) -> str:
