@@ -33,7 +33,7 @@ from vecwrap.pipeline.build import build_plan, rebuild
 from vecwrap.pipeline.check import check
 from vecwrap.pipeline.places import Place
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, Run, read_run
+from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, Run, other_versions, read_run
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.tools.evaluate import Quota
@@ -395,7 +395,7 @@ def load(
         return status
     elsewhere = ("rebuilt", "installed")  # by `vecwrap explain`, and by the warnings
     console.print(name_table((name, _words(fact)) for name, fact in facts.items() if name not in elsewhere))
-    for name, (then, now) in found.differences.items():
+    for name, (then, now) in other_versions(found.facts).items():
         installed = "and is not installed" if now is None else f"and {now} is installed: the stream may differ"
         console.print(
             Text.assemble(("warning", "bold yellow"), f"  {cut(name, 200)} was {cut(then, 200)}, {installed}")
@@ -414,7 +414,7 @@ def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:
         "statistics": None if run.statistics is None else _statistics(run.statistics),
         "files": _files(run.folder),
         "versions": dict(run.facts.get("versions", {})),
-        "installed": {name: now for name, (_, now) in run.differences.items()},
+        "installed": {name: now for name, (_, now) in other_versions(run.facts).items()},
         "rebuilt": resolved.to_dict(),
         "rebuilt_hash": resolved.hash,
     }

@@ -82,7 +82,7 @@ def plan_backend(
     where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
     runner = find_runner(target, where)
     signature = signature_of(runner)
-    _refuse_unknown_options(spec, [parameter.name for parameter in signature.parameters], where)
+    _refuse_unknown_options(spec, signature.names, where)
     options = dict(signature.bind((), given, where, lambda key, name: where_option(spec, name)).kwargs)
     try:
         own = runner.Options(**{name: options[name] for name in option_names(runner.Options) if name in options})

@@ -297,7 +297,6 @@ def wrap(
 
 
 def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEnv:
-    """Carry out a plan."""
     named = checked.pipeline.stats
     refuse_unread(named if stats is None else stats, checked.pipeline.where("stats") if stats is None else "stats")
     env = checked.start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -352,17 +352,17 @@ def with_argument(wrapper: WrapperSpec, name: Any, change: Any, source: Source) 
 # -- a pipeline under construction ------------------------------------------------------------------------------------
 
 
+@dataclass
 class Draft:
     """The settings of a pipeline so far, and where each was written."""
 
-    def __init__(self, settings: Mapping[str, Any] | None = None, places: Mapping[Steps, Place] | None = None) -> None:
-        self.settings = dict(settings or {})
-        self.places = dict(places or {})
+    settings: dict[str, Any] = field(default_factory=dict)
+    places: dict[Steps, Place] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spec: Any) -> Draft:
         """The settings of a ``PipelineSpec``, to be changed."""
-        return cls({name: getattr(spec, name) for name in KEYS}, spec.source.places)
+        return cls({name: getattr(spec, name) for name in KEYS}, dict(spec.source.places))
 
     def write_over(self, data: Mapping[Any, Any], source: Source) -> None:
         """Apply the contents of a file over the settings so far.
@@ -379,10 +379,9 @@ class Draft:
         if () in source.places:
             self.places[()] = source.places[()]
 
-    def set(self, key: str, value: Any, place: Place | None = None) -> None:
+    def set(self, key: str, value: Any, place: Place) -> None:
         """Replace the value of a key; one with dots (``wrappers.framestack.k``) reaches inside."""
         first, *steps = key.split(".")
-        place = place or Place()
         source = Source({(first, *steps): place}, (), place)
         if steps and first in KEYS and KEYS[first].change is None:
             inside = ", ".join(name for name, known in KEYS.items() if known.change is not None)

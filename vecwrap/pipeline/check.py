@@ -178,20 +178,15 @@ def _findings(spec: PipelineSpec, engine: Any, strict: bool) -> Sequence[Finding
         return [_refusal("refused", each, file, spec.wrappers) for each in error.mistakes or (error,)]
     findings = []
     try:
+        if planned.pipeline.training is not False:  # the statistics for an evaluation may not exist yet
+            refuse_unread(planned.pipeline.stats, spec.where("stats"))
+    except CheckpointError as error:
+        findings.append(_refusal("refused", error, file, ["stats"]))
+    try:
         planned = planned.with_refusals()
     except VecwrapError as error:
         findings.append(_refusal("refused" if isinstance(error, PlanError) else "unmakeable", error, file))
-    return [*_unread_statistics(planned), *findings, *_findings_in(planned, strict)]
-
-
-def _unread_statistics(planned: Plan) -> Iterator[Finding]:
-    """A statistics file for training that cannot be read; that of an evaluation may not exist yet."""
-    if planned.pipeline.training is not False:
-        written = planned.written
-        try:
-            refuse_unread(planned.pipeline.stats, written.where("stats"))
-        except CheckpointError as error:
-            yield _refusal("refused", error, written.source.file, ["stats"])
+    return [*findings, *_findings_in(planned, strict)]
 
 
 def _findings_in(planned: Plan, strict: bool) -> Iterator[Finding]:
@@ -219,13 +214,12 @@ def _findings_in(planned: Plan, strict: bool) -> Iterator[Finding]:
 def finding_at(name: str, severity: Severity, fault: Fault, planned: Plan) -> Finding:
     """Return a fault as a finding, with the place where the pipeline writes it."""
     if isinstance(fault.place, PlannedWrapper):
-        source, wrapper = fault.place.spec.source.place, fault.place.spec.name
-        return Finding(
-            name, severity, source.file, source.line, _written(fault.place), wrapper, fault.reason, fault.fix
-        )
-    source = planned.written.source.at(*fault.place.split(".")).place
-    file = source.file or planned.written.source.file
-    return Finding(name, severity, file, source.line, fault.place, "", fault.reason, fault.fix)
+        where, wrapper = fault.place.spec.source.place, fault.place.spec.name
+        file, place = where.file, _written(fault.place)
+    else:
+        where, wrapper = planned.written.source.at(*fault.place.split(".")).place, ""
+        file, place = where.file or planned.written.source.file, fault.place
+    return Finding(name, severity, file, where.line, place, wrapper, fault.reason, fault.fix)
 
 
 def _written(wrapper: WrapperSpec | PlannedWrapper) -> str:
@@ -239,16 +233,12 @@ def _refusal(
 ) -> Finding:
     """Split an error's text: ``FILE:LINE: wrappers[1] "framestack": what is wrong``; it may be about a wrapper."""
     text, line = str(error), None
-    places = (place if isinstance(place, str) else _written(place) for place in about)
-    place = next((place for place in places if place in text), "")
-    found = re.match(rf"(?:(.+?)(?::(\d+))?: )?{re.escape(place)}", text) if place else None
-    if place and found is None:
-        place = ""
-    if not place and file:
-        found = re.match(rf"({re.escape(file)})(?::(\d+))?: ", text)
-    if found is not None:
-        file, text = found[1] or "", text[found.end() :].lstrip(":, ")
-        line = int(found[2]) if found[2] else None
+    for place in (*(place if isinstance(place, str) else _written(place) for place in about), ""):
+        file_and_line = r"(?:(.+?)(?::(\d+))?: )?" if place else rf"({re.escape(file)})(?::(\d+))?: "
+        if found := re.match(file_and_line + re.escape(place), text):
+            file, text = found[1] or "", text[found.end() :].lstrip(":, ")
+            line = int(found[2]) if found[2] else None
+            break
     wrapper = place.partition('"')[2].rstrip('"')
     return Finding(id, "error", file, line, place, wrapper, text)
 

@@ -99,7 +99,6 @@ class Environment:
 
     @property
     def name(self) -> str:
-        """Its name in a plan."""
         return names_of(self.target)
 
     def effective_spec(self) -> EnvSpec | None:
@@ -116,12 +115,11 @@ class Environment:
 
     def parameters(self) -> list[str]:
         """The names of the arguments that it takes, as far as they are known; imports it."""
-        return [parameter.name for parameter in Signature.of(self.creator(), skip=0).parameters]
+        return Signature.of(self.creator(), skip=0).names
 
     def refuse_arguments(self, make: Callable[..., Any], called: str, kwargs: Mapping[str, Any]) -> None:
         """Refuse arguments that a callable does not take, and a callable that needs others."""
         signature = Signature.of(make, skip=0)
-        names = [parameter.name for parameter in signature.parameters]
         given = [*kwargs] if self.engine_rows is None else [*kwargs, "num_envs"]
         needed = [p.name for p in signature.parameters if p.default is REQUIRED and p.name not in given]
         if needed:
@@ -131,9 +129,9 @@ class Environment:
                 f"functools.partial({called}, {needed[0]}=...)."
             )
         for name in () if signature.any_name else kwargs:
-            if name not in names:
+            if name not in signature.names:
                 what = "render_mode" if name == "render_mode" else self.kwargs_source.at(name).label()
-                remedy = _near(name, names)
+                remedy = _near(name, signature.names)
                 raise PlanError(f"{self.source}: {called} does not take {name}, so {what} has nowhere to go.{remedy}")
 
     def refuse_undrawable(self, where: str) -> None:
@@ -145,8 +143,10 @@ class Environment:
 
     def with_wrappers(self, wrappers: Sequence[PlannedWrapper], n: int) -> Environment:
         """Return what makes it as its wrappers need it, or engines or games; refuse wrappers of what is not made."""
-        if self.is_game or self.engine_rows is not None:
-            return self._game(wrappers) if self.is_game else self._engines(wrappers, n)
+        if self.is_game:
+            return self._game(wrappers)
+        if self.engine_rows is not None:
+            return self._engines(wrappers, self.engine_rows, n)
         if self.parts:
             return _of_parts(self.target, [part.with_wrappers(wrappers, n) for part in self.parts], self.source)
         environment = self
@@ -170,9 +170,8 @@ class Environment:
         )
         return self
 
-    def _engines(self, wrappers: Sequence[PlannedWrapper], n: int) -> Environment:
-        rows, where = self.engine_rows, dataclasses.replace(self.source, steps=("envs_per_engine",))
-        assert rows is not None
+    def _engines(self, wrappers: Sequence[PlannedWrapper], rows: int, n: int) -> Environment:
+        where = dataclasses.replace(self.source, steps=("envs_per_engine",))
         if rows < 1 or n % rows:
             raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
         refuse_inside(
@@ -191,7 +190,7 @@ class Environment:
                 )
             return dataclasses.replace(self, factories=(MakeEngine(make.env_spec, make.kwargs, rows),))
         called, keywords = (make.func, make.keywords) if isinstance(make, MakeByCalling) else (make, {})
-        if any(parameter.name == "num_envs" for parameter in Signature.of(called, skip=0).parameters):
+        if "num_envs" in Signature.of(called, skip=0).names:
             return dataclasses.replace(self, factories=(MakeByCalling(called, {"num_envs": rows, **keywords}),))
         return self
 
@@ -205,7 +204,7 @@ def _needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str
     for key, value in needed.items():
         if environment.kwargs.get(key, value) != value:
             given, name = shown(environment.kwargs[key]), wrapper.spec.name
-            takes_it = any(parameter.name == key for parameter in Signature.of(wrapper.target).parameters)
+            takes_it = key in Signature.of(wrapper.target).names
             raise PlanError(
                 f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} needs it, got {given}. "
                 + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
@@ -223,22 +222,23 @@ def find_environment(
     """Find what to build: single environments, games, or engines that step so many rows at once."""
     source = source or Source(steps=("env",))
     kwargs_source = dataclasses.replace(source, steps=("env_kwargs",))
-    if not isinstance(target, tuple) and (env_kwargs is None or isinstance(env_kwargs, Mapping)):
-        return _find_one(target, env_kwargs or {}, render_mode, source, kwargs_source, engine_rows)
-    lengths = [len(each) for each in (target, env_kwargs) if isinstance(each, (tuple, list))]
+    lengths = [len(each) for each in (target, env_kwargs) if isinstance(each, (tuple, list))] or [1]
     if lengths[0] != lengths[-1]:
         raise PlanError(
             f"{kwargs_source}: expected {lengths[0]} mappings, one for each entry of env, got {lengths[-1]}."
         )
-    parts = []
-    for i in range(lengths[0]):
-        one, at = (target[i], source.at(i)) if isinstance(target, tuple) else (target, source)
-        kwargs, kwargs_at = env_kwargs or {}, kwargs_source
-        if not isinstance(kwargs, Mapping):
-            kwargs, kwargs_at = kwargs[i], kwargs_source.at(i)
-        parts.append(_find_one(one, kwargs, render_mode, at, kwargs_at, engine_rows))
-    resolved = tuple(part.target for part in parts) if isinstance(target, tuple) else parts[0].target
-    return _of_parts(resolved, parts, source)
+    targets, kwargs = _each(target, source, lengths[0]), _each(env_kwargs or {}, kwargs_source, lengths[0])
+    parts = [_find_one(*one, *its, render_mode, engine_rows) for one, its in zip(targets, kwargs, strict=True)]
+    if isinstance(target, tuple):
+        return _of_parts(tuple(part.target for part in parts), parts, source)
+    return _of_parts(parts[0].target, parts, source) if isinstance(env_kwargs, (tuple, list)) else parts[0]
+
+
+def _each(values: Any, source: Source, n: int) -> list[tuple[Any, Source]]:
+    """The entries of a list and where each was written; anything else n times."""
+    if isinstance(values, (tuple, list)):
+        return [(value, source.at(i)) for i, value in enumerate(values)]
+    return [(values, source)] * n
 
 
 def _of_parts(target: Any, parts: Sequence[Environment], source: Source) -> Environment:
@@ -255,19 +255,18 @@ def _of_parts(target: Any, parts: Sequence[Environment], source: Source) -> Envi
 
 def _find_one(
     target: Any,
-    env_kwargs: Mapping[str, Any],
-    render_mode: str | None,
     source: Source,
+    env_kwargs: Mapping[str, Any],
     kwargs_source: Source,
+    render_mode: str | None,
     engine_rows: int | None,
 ) -> Environment:
     kwargs = {key: copied(value) for key, value in env_kwargs.items()}
+    mode_source = kwargs_source.at("render_mode")
     if render_mode is not None:
         kwargs["render_mode"] = "rgb_array" if render_mode == "human" else render_mode
-    mode = (
-        kwargs_source.at("render_mode") if render_mode is None else dataclasses.replace(source, steps=("render_mode",))
-    )
-    rendering = RenderMode(kwargs.get("render_mode"), str(mode), render_mode == "human")
+        mode_source = dataclasses.replace(source, steps=("render_mode",))
+    rendering = RenderMode(kwargs.get("render_mode"), str(mode_source), render_mode == "human")
     known: dict[str, Any] = {
         "render_mode": rendering, "kwargs": env_kwargs, "source": source, "kwargs_source": kwargs_source,
         "engine_rows": engine_rows,

@@ -70,13 +70,13 @@ def _wrappers(wrappers: Sequence[WrapperSpec], written: Any, source: Source) -> 
     """The section's own list of wrappers if there is one, else the pipeline's with the section's changes."""
     if written is not None and not isinstance(written, Mapping):
         return for_each(written, lambda wrapper: _in_evaluation(wrapper, of_training=False))
-    changed = tuple(_in_evaluation(wrapper, of_training=True) for wrapper in wrappers)
+    changed = [_in_evaluation(wrapper, of_training=True) for wrapper in wrappers]
     for step, change in (written or {}).items():
-        changed = change_wrappers(changed, {step: change}, source)
+        changed = list(change_wrappers(changed, {step: change}, source))
         if not isinstance(change, Mapping):  # the whole wrapper was written for the evaluation
             index = find_wrapper(changed, step, source)
-            changed = (*changed[:index], _in_evaluation(changed[index], of_training=False), *changed[index + 1 :])
-    return changed
+            changed[index] = _in_evaluation(changed[index], of_training=False)
+    return tuple(changed)
 
 
 def _in_evaluation(wrapper: WrapperSpec, *, of_training: bool) -> WrapperSpec:

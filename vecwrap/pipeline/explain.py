@@ -11,13 +11,14 @@ import dataclasses
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import plain, shown
 from vecwrap.pipeline.wrappers import PlannedWrapper
+from vecwrap.pipeline.wrappers import at_end as at_end_of
 from vecwrap.sources.description import (
     bytes_of,
     bytes_text,
@@ -67,13 +68,6 @@ Line: TypeAlias = list[tuple[Role, str]]
 """A line in parts, each with its role, so that a terminal can colour it."""
 
 
-class Shares(NamedTuple):
-    """How many sub-environments each worker holds, and the parent (0: none)."""
-
-    workers: list[int]
-    parent: int
-
-
 @dataclass(frozen=True)
 class Row:
     """The environment or a wrapper, as shown."""
@@ -87,7 +81,6 @@ class Row:
 
     @property
     def arguments(self) -> str:
-        """The arguments as they were given."""
         return self.wrapper.arguments if self.wrapper else ""
 
     @property
@@ -131,13 +124,12 @@ class Explanation:
 
     pipeline: PipelineSpec  # resolved
     rows: Sequence[Row]  # the environment, then the wrappers, inner first
-    shares: Shares | None  # None if the backend does not use our workers
+    shares: tuple[list[int], int]  # how many sub-environments each of our workers holds, if there are any, and we do
     reason: str  # why this backend
     agents: tuple[str, ...] = ()  # of games, of which there are n; each has a row
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
         return (self.pipeline.n or 0) * max(1, len(self.agents))
 
     # -- as text
@@ -194,7 +186,7 @@ class Explanation:
         if row.actions:
             notes.append(f"actions: {row.actions}")
         if row.wrapper is not None:
-            at_end = row.wrapper.at_end
+            at_end = at_end_of(row.wrapper.target)
         else:
             at_end = _IN_MODE[self.pipeline.autoreset] if row.after else ""
         return [*notes, f"at an episode's end: {_lower(at_end)}"] if at_end else notes
@@ -203,8 +195,8 @@ class Explanation:
         """How it is run, in a line."""
         backend, options = self.pipeline.backend, self.pipeline.backend.options
         line = f"backend {backend.name}"
-        if self.shares:
-            held, own = self.shares
+        held, own = self.shares
+        if held:
             each = f"{held[0]}" if min(held) == max(held) else f"{min(held)} or {max(held)}"
             workers = f"{len(held)} workers" if len(held) > 1 else "1 worker"
             what = f"{'game' if self.agents else 'sub-environment'}{'s' * (each != '1')}"
@@ -215,7 +207,7 @@ class Explanation:
             line += ": in this process, one after the other"
         elif backend.name == "threads":
             line += ": in threads of this process; a crash ends it, and a step that hangs cannot be ended"
-        others = [f"{key}={shown(value)}" for key, value in options.items() if not (self.shares and key in _SAID)]
+        others = [f"{key}={shown(value)}" for key, value in options.items() if not (held and key in _SAID)]
         others += [] if self.pipeline.copy else ["copy=false"]
         others += [] if self.pipeline.batch_size is None else [f"batch_size={self.pipeline.batch_size}"]
         return line + (f"; {', '.join(others)}" if others else "")
@@ -225,7 +217,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
         environment, *wrappers = [self._row_data(row) for row in self.rows]
-        spec, shares = self.pipeline, self.shares
+        spec, (held, own) = self.pipeline, self.shares
         return {
             "pipeline": spec.hash,
             "n": spec.n,
@@ -235,8 +227,8 @@ class Explanation:
             "backend": {
                 "name": spec.backend.name,
                 "options": {key: _plain(value) for key, value in spec.backend.options.items()},
-                "sub_environments_per_worker": shares.workers if shares else None,
-                "sub_environments_of_parent": shares.parent if shares else None,
+                "sub_environments_per_worker": held or None,
+                "sub_environments_of_parent": own if held else None,
                 "because": self.reason or None,
             },
             "environment": environment,
@@ -254,7 +246,7 @@ class Explanation:
         if row.wrapper is not None:
             data["arguments"] = {key: _plain(value) for key, value in row.wrapper.spec.kwargs.items()}
             data["preset"] = row.wrapper.preset or None
-            data["at_an_episodes_end"] = row.wrapper.at_end or None
+            data["at_an_episodes_end"] = at_end_of(row.wrapper.target) or None
             data["before"] = _stage_data(row.before)
         return data
 

@@ -1,6 +1,6 @@
 """Pipeline files, and those that they extend: YAML 1.2 and JSON as plain values, each with its line.
 
-A file is read as events, from which a ``_Reader`` assembles lists, dicts and scalars. Nothing is constructed or
+A file is read as events, from which a ``Document`` assembles lists, dicts and scalars. Nothing is constructed or
 evaluated, and its limits keep an untrusted file from filling the memory.
 """
 
@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -29,20 +28,6 @@ _EXTENDS = "extends"
 _SCHEMA = "$schema"
 
 
-@dataclass(frozen=True)
-class Document:
-    """The contents of a file, and their lines."""
-
-    value: Any  # dicts, lists and scalars
-    # the line of each value, counted from 1, by the steps that lead to it (``("wrappers", 1, "framestack")``); ``()``
-    # is the whole
-    lines: Mapping[Steps, int]
-
-    def source(self, file: str, directory: Path | None = None) -> Source:
-        """Where its values were written."""
-        return Source({steps: Place(file, line, directory) for steps, line in self.lines.items()})
-
-
 # -- files and those that they extend ---------------------------------------------------------------------------------
 
 
@@ -50,7 +35,7 @@ def read_file(path: Path) -> tuple[Any, Source]:
     """Read a file, JSON if it is named so, else YAML: its contents and where they were written."""
     text, name = read_text(path), str(path)
     document = read_json(text, name) if path.suffix == ".json" else read_yaml(text, name)
-    return document.value, document.source(name, path.parent)
+    return document.value, document.source(path.parent)
 
 
 def read_text(path: Path) -> str:
@@ -121,27 +106,29 @@ class _Event(NamedTuple):
     anchor: str | None = None
 
 
-def _document(name: str, text: str, events: Iterator[_Event]) -> Document:
-    if len(text) > MAX_BYTES:
-        raise SpecError(f"{name}: expected a pipeline of at most 1 MB, got {len(text):,} characters.")
-    reader = _Reader(name, events)
-    first = next(events, None)
-    document = Document(None if first is None else reader.value(first, ()), reader.lines or {(): 1})
-    next(events, None)  # finds what stands behind it
-    return document
+class Document:
+    """The contents of a file, assembled from events, and their lines."""
 
-
-class _Reader:
-    """Assembles values from events."""
-
-    def __init__(self, name: str, events: Iterator[_Event]) -> None:
+    def __init__(self, name: str, text: str, events: Iterator[_Event]) -> None:
+        if len(text) > MAX_BYTES:
+            raise SpecError(f"{name}: expected a pipeline of at most 1 MB, got {len(text):,} characters.")
+        # the line of each value, counted from 1, by the steps that lead to it (``("wrappers", 1, "framestack")``);
+        # ``()`` is the whole
         self.lines: dict[Steps, int] = {}
         self._name = name
         self._events = events
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._count = 0
+        first = next(events, None)
+        self.value = None if first is None else self._value(first, ())  # dicts, lists and scalars
+        self.lines.setdefault((), 1)
+        next(events, None)  # finds what stands behind it
 
-    def value(self, event: _Event, steps: Steps) -> Any:
+    def source(self, directory: Path | None = None) -> Source:
+        """Where its values were written."""
+        return Source({steps: Place(self._name, line, directory) for steps, line in self.lines.items()})
+
+    def _value(self, event: _Event, steps: Steps) -> Any:
         """The value that begins with this event."""
         before = self._count
         self.lines.setdefault(steps, event.line)
@@ -164,7 +151,7 @@ class _Reader:
         else:
             value = []
             while (inner := next(self._events)).kind != "]":
-                value.append(self.value(inner, (*steps, len(value))))
+                value.append(self._value(inner, (*steps, len(value))))
         if event.anchor is not None:
             self._anchors[event.anchor] = value, self._count - before
         return value
@@ -173,14 +160,14 @@ class _Reader:
         found: dict[Any, Any] = {}
         lines: dict[Any, int] = {}
         while (event := next(self._events)).kind != "}":
-            key = self.value(event, (*steps, "")) if event.kind in ("scalar", "alias") else []
+            key = self._value(event, (*steps, "")) if event.kind in ("scalar", "alias") else []
             if isinstance(key, (list, dict)):
                 fail(f"{self._name}:{event.line}", "expected a plain key, got a list or mapping")
             if key in lines:
                 again = f'the key "{key}" stands here for the second time; the first is in line {lines[key]}'
                 fail(f"{self._name}:{event.line}", again)
             lines[key] = self.lines[(*steps, key)] = event.line
-            found[key] = self.value(next(self._events), (*steps, key))
+            found[key] = self._value(next(self._events), (*steps, key))
         return found
 
     def _add(self, size: int, event: _Event) -> None:
@@ -220,7 +207,7 @@ def read_yaml(text: str, name: str) -> Document:
     from ruamel.yaml.error import MarkedYAMLError
 
     try:
-        return _document(name, text, _yaml_events(YAML(typ="safe", pure=True).parse(text), name))
+        return Document(name, text, _yaml_events(YAML(typ="safe", pure=True).parse(text), name))
     except SpecError:
         raise
     except MarkedYAMLError as error:
@@ -312,7 +299,7 @@ def read_json(text: str, name: str) -> Document:
             raise SpecError(f"{name}:{error.lineno}: this is not JSON: {error.msg}.") from None
         except RecursionError:
             raise SpecError(f"{name}: nested more than {MAX_DEPTH} deep.") from None
-    return _document(name, text, _json_events(text, name))
+    return Document(name, text, _json_events(text, name))
 
 
 def _json_events(text: str, name: str) -> Iterator[_Event]:

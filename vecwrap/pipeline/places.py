@@ -17,8 +17,6 @@ Steps = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Place:
-    """Where something was written."""
-
     file: str = ""  # a file's name as it was given, an option of a command, or ``""``
     line: int | None = None  # counted from 1; None if there are no lines
     directory: Path | None = None  # what paths written there are relative to; None: the working directory

@@ -29,7 +29,7 @@ from vecwrap.pipeline.backends import IN_THIS_PROCESS, plan_backend
 from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment
 from vecwrap.pipeline.evaluation import differences, evaluation
-from vecwrap.pipeline.explain import Explanation, Row, Shares, outer_stages, seats
+from vecwrap.pipeline.explain import Explanation, Row, outer_stages, seats
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import is_path, shown
 from vecwrap.pipeline.words import WrapperSpec
@@ -69,7 +69,6 @@ class Plan:
 
     @property
     def n(self) -> int:
-        """The number of sub-environments."""
         assert self.pipeline.n is not None
         return self.pipeline.n
 
@@ -170,20 +169,7 @@ class Plan:
 
     @property
     def in_this_process(self) -> bool:
-        """Whether the sub-environments run in this process."""
         return self.pipeline.backend.target in IN_THIS_PROCESS
-
-    @property
-    def shares(self) -> Shares | None:
-        """Who holds how many sub-environments; None if the backend does not use our workers."""
-        if not issubclass(self.backend, Processes):
-            return None
-        names = ("workers", "envs_per_worker", "parent_share")
-        together = self.environment.engine_rows or 1
-        asked = map(self.backend_options.get, names)
-        shares = [len(share) for share in share_out(self.n, *asked, together=together)]
-        own = shares.pop() if self.backend_options.get("parent_share") and len(shares) > 1 else 0
-        return Shares(shares, own)
 
     @property
     def _for_every_backend(self) -> dict[str, Any]:
@@ -191,8 +177,8 @@ class Plan:
         return {key: getattr(self.pipeline, key) for key in keys}
 
     @property
-    def rows(self) -> tuple[Row, ...]:
-        """What is shown of the environment, then of each wrapper, inner first."""
+    def explanation(self) -> Explanation:
+        """What is shown of it, as text and as data."""
         inside = "parent" if self.in_this_process else "worker"
         stages = self.stages or (None,) * (len(self.wrappers) + 1)
         each = self.pipeline.env_kwargs
@@ -201,12 +187,12 @@ class Plan:
         for wrapper, before, after in zip(self.wrappers, stages, stages[1:], strict=False):
             runs_in = inside if wrapper.runs_in == "worker" else "parent"
             rows.append(Row(wrapper.spec.name, runs_in, wrapper.words, wrapper, before, after))
-        return tuple(rows)
-
-    @property
-    def explanation(self) -> Explanation:
-        """What is shown of it, as text and as data."""
-        return Explanation(self.pipeline, self.rows, self.shares, self.reason, self.agents or ())
+        held, own = [], 0
+        if issubclass(self.backend, Processes):
+            asked = map(self.backend_options.get, ("workers", "envs_per_worker", "parent_share"))
+            held = [len(share) for share in share_out(self.n, *asked, together=self.environment.engine_rows or 1)]
+            own = held.pop() if self.backend_options.get("parent_share") and len(held) > 1 else 0
+        return Explanation(self.pipeline, rows, (held, own), self.reason, self.agents or ())
 
     def of_made(self, made: Sequence[VecEnv]) -> Plan:
         """Return the plan with the spaces of what was made from it.

@@ -32,7 +32,6 @@ class Entry:
 
     @property
     def shown(self) -> str:
-        """What it stands for, as text."""
         target = self.target
         if isinstance(target, str):
             return target
@@ -57,7 +56,6 @@ class NameTable:
         return sorted(self._entries)
 
     def entry(self, name: str, where: str | None = None) -> Entry:
-        """Look a name up."""
         self._read_entry_points()
         where = where or f'{self._kind} "{name}"'
         if name not in self._entries:
@@ -73,7 +71,6 @@ class NameTable:
         return claims[0]
 
     def load(self, name: str, where: str | None = None) -> Callable[..., Any]:
-        """Return the target of a name."""
         entry = self.entry(name, where)
         if not isinstance(entry.target, str):
             return entry.target
@@ -94,7 +91,6 @@ class NameTable:
         return None
 
     def register(self, name: str, target: str | Callable[..., Any]) -> None:
-        """Add a name."""
         if not _NAME.fullmatch(str(name)):
             raise SpecError(f"register: expected a name of letters, digits, _ and -, got {shown(name)}.")
         if not isinstance(target, str) and not callable(target):
@@ -115,7 +111,6 @@ class NameTable:
         self._entries[name] = [entry]  # may be the same one again, as when a notebook cell is run twice
 
     def unregister(self, name: str) -> None:
-        """Remove a name that ``register`` added."""
         self._entries.pop(name, None)
 
     @functools.cache  # noqa: B019 -- a table lives as long as the process

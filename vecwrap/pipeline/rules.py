@@ -241,17 +241,11 @@ def normalize_twice(plan: Plan) -> Iterator[Fault]:
     Wrong: ``Pendulum-v1 | normalize | normalize_obs``
     Right: ``Pendulum-v1 | normalize``
     """
-    for spot in spots(plan, *OBSERVATION_NORMALIZERS):
-        inner = [other for other in spot.inside(*OBSERVATION_NORMALIZERS) if other.overlaps(spot)]
-        if inner:
-            yield _normalised_already("observations", spot, inner[-1])
-    for spot in spots(plan, *REWARD_NORMALIZERS):
-        if inner := spot.inside(*REWARD_NORMALIZERS):
-            yield _normalised_already("rewards", spot, inner[-1])
-
-
-def _normalised_already(what: str, spot: Spot, by: Spot) -> Fault:
-    return Fault(spot.wrapper, f"{by.label} normalises {what} already.", "Leave one of the two out.")
+    for what, names in (("observations", OBSERVATION_NORMALIZERS), ("rewards", REWARD_NORMALIZERS)):
+        for spot in spots(plan, *names):
+            inner = [other for other in spot.inside(*names) if what == "rewards" or other.overlaps(spot)]
+            if inner:
+                yield Fault(spot.wrapper, f"{inner[-1].label} normalises {what} already.", "Leave one of the two out.")
 
 
 @rule("warning")
@@ -289,7 +283,7 @@ def reward_inside_normalize(plan: Plan) -> Iterator[Fault]:
         normalizers = spot.outside(*REWARD_NORMALIZERS)
         if not normalizers:
             continue
-        outer = normalizers[0]
+        outer, clips = normalizers[0], spot.argument("clip_reward")
         if spot.name == "scale_reward":
             yield Fault(
                 spot.wrapper, f"{outer.label} divides by the spread, so the factor cancels out.", "Leave it out."
@@ -300,16 +294,12 @@ def reward_inside_normalize(plan: Plan) -> Iterator[Fault]:
                 f"{outer.label} sees clipped rewards, and never how large they were.",
                 f"Leave it out: {outer.name} clips too, after dividing.",
             )
-        elif _atari_clips(spot.argument("lineage"), spot.argument("clip_reward")):
+        elif spot.argument("lineage") == "deepmind" if clips is None else clips:
             yield Fault(
                 spot.wrapper,
                 f"it clips rewards to their sign, and {outer.label} never sees how large they were.",
                 f"Leave {outer.name} out, or give atari clip_reward=false.",
             )
-
-
-def _atari_clips(lineage: str, clip_reward: bool | None) -> bool:
-    return lineage == "deepmind" if clip_reward is None else clip_reward
 
 
 @rule("warning")

@@ -23,9 +23,6 @@ from vecwrap.sources.masks import MEMBER
 from vecwrap.wrappers.opponents import opened
 from vecwrap.wrappers.selfplay.scripted import RANDOM
 
-# The arguments that are the bounds of a clip, lower first.
-_BOUNDS = ("low", "high"), ("min_reward", "max_reward")
-
 
 @rule("warning")
 def clip_hides_results(plan: Plan) -> Iterator[Fault]:
@@ -41,10 +38,8 @@ def clip_hides_results(plan: Plan) -> Iterator[Fault]:
     if not any(spots(plan, "opponents")):
         return
     for spot in spots(plan, *CLIPS):
-        low, high = next(
-            ((spot.argument(low), spot.argument(high)) for low, high in _BOUNDS if low in spot.wrapper.spec.kwargs),
-            (None, None),
-        )
+        low = spot.argument("low", spot.argument("min_reward"))
+        high = spot.argument("high", spot.argument("max_reward"))
         for bound, of_bounds, results in ((low, 1, "a loss is paid as a draw"), (high, -1, "a win is paid as a draw")):
             if bound is not None and bound * of_bounds >= 0:
                 yield Fault(spot.wrapper, f"rewards are clipped at {bound:g}, so {results}.", "Clip to the sign.")

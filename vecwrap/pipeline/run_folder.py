@@ -61,11 +61,6 @@ class Run:
             spec = dataclasses.replace(spec, stats=None, training=training, eval=section)
         return in_mode(spec, mode, overrides, places)
 
-    @property
-    def differences(self) -> dict[str, tuple[str, str | None]]:
-        """The libraries whose versions differ, mapped to the version then and now (None: not installed)."""
-        return _differences(self.facts)
-
 
 @paths_looked_at(SpecError)
 def read_run(folder: str | Path, *, imports: bool = True) -> Run:
@@ -141,7 +136,7 @@ def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
 
 
 def _refuse_others(folder: Path, hashes: Mapping[str, str], expected: str, as_: str, facts: Mapping[str, Any]) -> None:
-    then, now = _differences(facts).get("vecwrap", ("", ""))
+    then, now = other_versions(facts).get("vecwrap", ("", ""))
     newer = f" (vecwrap {then} wrote it and this is {now}, in which a wrapper may differ.)" if then else ""
     for name, found in hashes.items():
         if found != expected:
@@ -152,7 +147,8 @@ def _refuse_others(folder: Path, hashes: Mapping[str, str], expected: str, as_: 
             )
 
 
-def _differences(facts: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
+def other_versions(facts: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
+    """The libraries whose versions differ, mapped to the version then and now (None: not installed)."""
     now: dict[str, str | None] = {"python": platform.python_version(), "vecwrap": vecwrap.__version__}
     for name in facts.get("versions", {}).keys() - now.keys():
         try:

@@ -27,8 +27,6 @@ REQUIRED: Any = inspect.Parameter.empty  # instead of a default
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a wrapper."""
-
     name: str  # its name
     annotation: Any = Any  # its type; ``Any`` if the signature has none
     default: Any = REQUIRED  # its default, or ``REQUIRED``
@@ -85,6 +83,10 @@ class Signature:
     any_position: bool = False  # whether it takes any number of arguments without a name
     any_name: bool = False  # whether it takes arguments of any name
 
+    @property
+    def names(self) -> list[str]:
+        return [parameter.name for parameter in self.parameters]
+
     @classmethod
     def of(cls, target: Callable[..., Any], skip: int = 1) -> Signature:
         """Read a signature, without its first ``skip`` parameters (the environment)."""
@@ -108,7 +110,6 @@ class Signature:
         where: str,
         where_argument: Callable[[str | int, str], str],
     ) -> Bound:
-        """Fit arguments to the parameters."""
         given = dict(kwargs)
         keys: dict[str, str | int] = {name: name for name in kwargs}
         by_position = [parameter for parameter in self.parameters if parameter.by_position]
@@ -121,7 +122,7 @@ class Signature:
         if rest and not self.any_position:
             most = f"at most {len(by_position)}" if by_position else "none"
             raise SpecError(f"{where}: expected {most} without a name, got {len(args)} arguments. {self._takes()}")
-        names, mistakes = [parameter.name for parameter in self.parameters], Mistakes()
+        names, mistakes = self.names, Mistakes()
         for name in given:
             with mistakes:
                 if name not in names and not self.any_name:
@@ -143,9 +144,7 @@ class Signature:
         defaults = {parameter.name: parameter.default for parameter in left_out}
         written = {parameter.name: parameter.written_default for parameter in left_out}
         writable = {name: value for name, value in written.items() if value is not REQUIRED}
-        if not rest:
-            return Bound((), Settings(given), defaults, writable)
-        first = (given.pop(p.name, p.default) for p in by_position)
+        first = [given.pop(p.name, p.default) for p in by_position] if rest else []
         return Bound((*first, *rest), Settings(given), defaults, writable)
 
     def _takes(self) -> str:

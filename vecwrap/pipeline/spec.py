@@ -22,6 +22,7 @@ from vecwrap.pipeline.changes import KEYS, Draft, EnvTarget, refuse_unknown
 from vecwrap.pipeline.files import lineage, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.places import Place, Source, fail
 from vecwrap.pipeline.values import (
+    ByContent,
     Settings,
     canonical,
     identity,
@@ -39,7 +40,7 @@ from vecwrap.sources.import_paths import is_import_path
 
 
 @dataclass(frozen=True, eq=False)
-class PipelineSpec:
+class PipelineSpec(ByContent):
     """A complete description of how to build an environment. Frozen; compared by content.
 
     What is not described here is ``build``'s argument of the same name. What reads a pipeline raises SpecError for an
@@ -84,7 +85,7 @@ class PipelineSpec:
     training: bool | None = None
     stats: str | None = None
     eval: Mapping[str, Any] = field(default_factory=Settings)
-    source: Source = field(default_factory=Source, repr=False)
+    source: Source = field(default_factory=Source, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         with brief:
@@ -141,7 +142,7 @@ class PipelineSpec:
             directory: the folder that its paths are relative to.
         """
         document = read_yaml(text, file)
-        return cls.from_dict(document.value, document.source(file, directory))
+        return cls.from_dict(document.value, document.source(directory))
 
     @classmethod
     def load(cls, path: str | Path) -> PipelineSpec:
@@ -250,14 +251,8 @@ class PipelineSpec:
         """
         return str(self.source.at(*steps))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PipelineSpec) and self._identity() == other._identity()
-
     def __hash__(self) -> int:
         return hash((shown(self.env), self.n))
-
-    def _identity(self) -> tuple[Any, ...]:
-        return tuple(canonical(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "source")
 
     def __str__(self) -> str:
         """The line that ``format`` writes; values that a line cannot express are still shown, objects by name."""
@@ -289,7 +284,6 @@ def _read(data: Any, source: Source, look: Callable[[Draft], None] = lambda draf
 
 
 def from_draft(draft: Draft) -> PipelineSpec:
-    """Return the spec of a draft."""
     return PipelineSpec(**draft.settings, source=Source(draft.places))
 
 
@@ -325,13 +319,11 @@ def _depth(key: str) -> int:
 
 
 def _whole(key: str) -> str:
-    return key.removesuffix(".name") if key in _BACKEND_NAMES else key
+    """The key as it is in a line, where a backend's name stands for the backend."""
+    return key.removesuffix(".name") if key in ("backend.name", "eval.backend.name") else key
 
 
 # -- a pipeline in one line -------------------------------------------------------------------------------------------
-
-
-_BACKEND_NAMES = ("backend.name", "eval.backend.name")  # in a line, these are written without ``.name``
 
 
 def read_line(line: str) -> tuple[dict[str, Any], dict[str, Any]]:

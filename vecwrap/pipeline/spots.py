@@ -37,7 +37,6 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(severity: Severity, *, strict: bool = False) -> Callable[[_Faults], _Faults]:
-    """Enter a function into ``RULES``, under its name."""
 
     def enter(faults: _Faults) -> _Faults:
         RULES[faults.__name__] = Rule(faults, severity, strict)
@@ -79,7 +78,6 @@ class Spot:
 
     @property
     def name(self) -> str:
-        """The wrapper's name or import path."""
         return self.wrapper.spec.name
 
     @property
@@ -99,7 +97,6 @@ class Spot:
         return int(self.argument(FRAME_SKIPS[self.name], 4))
 
     def argument(self, name: str, default: Any = None) -> Any:
-        """The wrapper's argument of a name."""
         return self.wrapper.spec.kwargs.get(name, default)
 
     def inside(self, *names: str) -> list[Spot]:

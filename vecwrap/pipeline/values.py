@@ -5,6 +5,7 @@ Lines and pipeline files share the syntax of scalars. Nothing is ever evaluated.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import json
@@ -52,13 +53,24 @@ class Settings(Mapping[str, Any]):
         return repr(self._items)
 
 
+class ByContent:
+    """Compares dataclasses by what their fields hold: ``1`` and ``true`` differ, a list and a tuple do not."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._content() == other._content()
+
+    def _content(self) -> tuple[Any, ...]:
+        this: Any = self
+        return tuple(canonical(getattr(this, f.name)) for f in dataclasses.fields(this) if f.compare)
+
+
 def is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
     """Whether it stands for its keys and values; a ``Dict`` space is one too for Python, but an object here."""
     return isinstance(value, Mapping) and not isinstance(value, gymnasium.Space)
 
 
-def shown(value: Any) -> str:
-    """Format a value briefly for an error or a plan: text in quotes, objects by name."""
+def shown(value: Any, depth: int = 0) -> str:
+    """Format a value briefly for an error or a plan: text in quotes, objects by name, the first parts of the rest."""
     if isinstance(value, str):
         text = value if len(value) <= 60 else f"{value[:57]}..."
         return f'"{text}"' if text.isprintable() else quoted(text)
@@ -70,16 +82,9 @@ def shown(value: Any) -> str:
         return shown(value.func)
     if callable(value):
         return import_path(value) or callable_name(value)
-    if is_mapping(value) or isinstance(value, (list, tuple)):
-        return _shown_parts(value, 0)
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _shown_parts(value: Any, depth: int) -> str:
-    """Format the first parts of a mapping or list."""
     if not (is_mapping(value) or isinstance(value, (list, tuple))):
-        return shown(value)
+        text = repr(value)
+        return text if len(text) <= 60 else f"{text[:57]}..."
     parts: list[str] = []
     for key in value:
         if depth > 2 or sum(map(len, parts)) > 200:
@@ -87,9 +92,9 @@ def _shown_parts(value: Any, depth: int) -> str:
             break
         if isinstance(value, Mapping):
             name = printable(key) if isinstance(key, str) else shown(key)
-            parts.append(f"{name}: {_shown_parts(value[key], depth + 1)}")
+            parts.append(f"{name}: {shown(value[key], depth + 1)}")
         else:
-            parts.append(_shown_parts(key, depth + 1))
+            parts.append(shown(key, depth + 1))
     return f"{{{', '.join(parts)}}}" if isinstance(value, Mapping) else f"[{', '.join(parts)}]"
 
 
@@ -113,8 +118,6 @@ def _name_of(target: Any) -> str:
     """``make(2)`` of a partial, ``lambda(i=2)`` of a function with its captured variables, the id of a spec."""
     if isinstance(target, str):
         return target
-    if isinstance(target, EnvSpec):
-        return target.id
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = {}
     if isinstance(target, functools.partial):
@@ -323,7 +326,6 @@ def read_yaml_scalar(text: str) -> Scalar:
 
 
 def read_integer(text: str, base: int = 10) -> int:
-    """Read an integer."""
     number = int(text, base) if len(text) < MAX_BITS else None
     if number is None or number.bit_length() > MAX_BITS:
         raise ValueError(f"a number of {len(text):,} digits is too long to be read")

@@ -14,9 +14,9 @@ from vecwrap.errors import SpecError, for_each
 from vecwrap.pipeline.places import Source, fail
 from vecwrap.pipeline.values import (
     MAX_PARTS,
+    ByContent,
     Settings,
     as_data,
-    canonical,
     copied,
     is_mapping,
     is_scalar,
@@ -35,7 +35,7 @@ _NOWHERE = Source(steps=("wrapper",))
 POSITIONAL = "*"  # the key for positional arguments in a mapping that has keywords too
 
 
-class _Named:
+class _Named(ByContent):
     """What wrappers and backends share."""
 
     target: str | Callable[..., Any]
@@ -45,19 +45,8 @@ class _Named:
         """The registered name or import path, or the object's own name."""
         return self.target if isinstance(self.target, str) else shown(self.target)
 
-    def _identity(self) -> tuple[Any, ...]:
-        raise NotImplementedError
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and self._identity() == other._identity()
-
     def __hash__(self) -> int:
         return hash(self.name)
-
-
-def _is_dotless_path(target: str) -> bool:
-    """Whether it is an import path of a module without a dot, which would be read as a name with an argument."""
-    return ":" in target and "." not in target.partition(":")[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +57,9 @@ class WrapperSpec(_Named):
     target: str | Callable[..., Any]
     args: tuple[Any, ...] = ()  # positional arguments, after the environment
     kwargs: Mapping[str, Any] = field(default_factory=Settings)  # keyword arguments
-    source: Source = field(default=_NOWHERE, repr=False)  # where it was written
+    source: Source = field(default=_NOWHERE, repr=False, compare=False)  # where it was written
     # the arguments that do not change the stream (paths); None until a plan has resolved the wrapper
-    not_hashed: frozenset[str] | None = field(default=None, repr=False)
+    not_hashed: frozenset[str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "args", tuple(map(copied, self.args)))
@@ -78,7 +67,6 @@ class WrapperSpec(_Named):
 
     @classmethod
     def parse(cls, wrapper: Any, source: Source = _NOWHERE) -> WrapperSpec:
-        """Read a wrapper in any of its forms."""
         if isinstance(wrapper, WrapperSpec):
             return wrapper
         if isinstance(wrapper, str):
@@ -102,12 +90,13 @@ class WrapperSpec(_Named):
         return f'{place}{self.source.label()} "{self.name}", argument {which}'
 
     def format(self) -> str:
-        """Write the wrapper as a string."""
         return self._line(self._written_target(), lambda value: in_a_line(value, self.where))
 
     def _line(self, target: str, write: Callable[[Any], str]) -> str:
         arguments = [*map(write, self.args), *(f"{key}={write(value)}" for key, value in self.kwargs.items())]
-        return target + (":" if arguments or _is_dotless_path(target) else "") + ",".join(arguments)
+        module, colon, _ = target.partition(":")
+        as_name = colon and "." not in module  # an import path that would be read as a name with an argument
+        return target + (":" if arguments or as_name else "") + ",".join(arguments)
 
     def to_data(self) -> Any:
         """Return the wrapper as plain data, in the shortest form: a string, or a mapping of one key."""
@@ -126,9 +115,6 @@ class WrapperSpec(_Named):
             self.where,
             "an object of this process cannot be written down; move it into a module and give its import path",
         )
-
-    def _identity(self) -> tuple[Any, ...]:
-        return self.target, canonical(self.args), canonical(self.kwargs)
 
     def __str__(self) -> str:
         """The string that ``format`` writes; objects of this process are shown by name."""
@@ -172,9 +158,9 @@ def read_wrapper_text(text: str, source: Source) -> _Parts:
     target = _checked_path(f"{first}:{rest[0]}", source)
     if len(rest) > 2:
         fail(f'{source} "{target}"', "text that holds a colon needs quotes")
-    return target, *(
-        _read_arguments(rest[1], f'{source} "{target}"', source) if rest[1:] and rest[1].strip() else ((), {})
-    )
+    if not rest[1:] or not rest[1].strip():
+        return target, (), {}
+    return target, *_read_arguments(rest[1], f'{source} "{target}"', source)
 
 
 def _checked_path(path: str, source: Source) -> str:
@@ -309,6 +295,3 @@ class BackendSpec(_Named):
         if not isinstance(self.target, str):
             fail("backend", f"{self.name} lives in this process only; give its import path")
         return {"name": self.target, **options} if options else self.target
-
-    def _identity(self) -> tuple[Any, ...]:
-        return self.target, canonical(self.options)

@@ -40,13 +40,7 @@ class PlannedWrapper:
     preset: str = ""  # the preset that it was written as, or ``""``
 
     @property
-    def at_end(self) -> str:
-        """What it does at an episode's end, if that is known."""
-        return at_end(self.target)
-
-    @property
     def has_path(self) -> bool:
-        """Whether it is given a path."""
         return any(is_path(self.spec.kwargs.get(name)) for name in declared_by(self.target).path_parameters)
 
     @property
@@ -60,7 +54,6 @@ class PlannedWrapper:
         return WrapSubEnv(self.target, self.bound.args, dict(self.bound.kwargs), self.where)
 
     def around_vector(self, env: VecEnv, *, without_files: bool = False) -> VecEnv:
-        """Wrap a vector environment."""
         left_out = declared_by(self.target).path_parameters if without_files else frozenset()
         kwargs = {key: value for key, value in self.bound.kwargs.items() if key not in left_out}
         with placed(self.where):
