@@ -248,7 +248,7 @@ def test_close_warns_once_of_a_pending_call_as_gymnasium_does(backend, kind, ter
 
 def test_gymnasium_says_the_same():
     engine = gymnasium.vector.AsyncVectorEnv([toy()] * 2)
-    engine.reset()
+    engine.reset(seed=2)  # whose infos it can stack
     engine.step_async([0, 0])
     with pytest.warns(UserWarning, match="Calling `close` while waiting for a pending call to `step` to complete"):
         engine.close()
