@@ -102,7 +102,10 @@ def test_every_block_of_code_is_of_a_kind_that_is_tried(page):
 
 @pytest.mark.parametrize("page", pages_with("console"))
 def test_the_commands_of_a_page_can_be_given(page):
-    get_command, app = pytest.importorskip("typer.main").get_command, pytest.importorskip("vecwrap.cli.app").app
+    get_command, app = (
+        pytest.importorskip("typer.main").get_command,
+        pytest.importorskip("vecwrap.cli.app").with_commands(),
+    )
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for words in commands(page):

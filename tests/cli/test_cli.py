@@ -396,6 +396,22 @@ def test_the_help_and_the_page_tell_every_exit_status(capsys):
         assert re.findall(r"\b\d+\b", told) == ["0", "1", "2", "130"]
 
 
+def test_only_the_module_of_the_command_that_is_asked_for_is_imported(here):
+    program = (
+        "import sys\n"
+        "from vecwrap.cli import main\n"
+        "assert main(['list', 'framestack']) == 0\n"
+        "others = [name for name in sys.modules if name.startswith(('vecwrap.cli.', 'vecwrap.tools.'))]\n"
+        "assert not {'vecwrap.cli.run', 'vecwrap.cli.measure', 'vecwrap.cli.curves'} & set(others), others\n"
+        "assert main(['lisst']) == 2\n"
+        "from vecwrap.cli.app import COMMANDS, app\n"
+        "assert [command.name for command in app.registered_commands] == list(COMMANDS)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "Did you mean" in result.stderr
+
+
 def test_ctrl_c_while_python_still_imports_is_no_traceback(here):
     program = (
         "import sys\n"

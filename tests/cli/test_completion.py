@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 from vecwrap.cli import main
-from vecwrap.cli.app import app
+from vecwrap.cli.app import with_commands
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_what_fits_is_offered(offered, line, expected):
 
 
 def test_every_command_is_offered(offered):
-    assert set(offered("vecwrap ")) == set(get_command(app).commands)
+    assert set(offered("vecwrap ")) == set(get_command(with_commands()).commands)
 
 
 SHELLS = {

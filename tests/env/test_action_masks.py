@@ -192,7 +192,7 @@ class Wider(gymnasium.Wrapper):
 def test_vecwrap_run_passes_masks_too(policy, evaluation, tmp_path, monkeypatch):
     from typer.testing import CliRunner
 
-    from vecwrap.cli.app import app
+    from vecwrap.cli.app import with_commands
 
     bots = types.ModuleType("masked_bots")
     bots.act = lambda observations, *, action_masks: action_masks.argmax(axis=1)
@@ -202,12 +202,13 @@ def test_vecwrap_run_passes_masks_too(policy, evaluation, tmp_path, monkeypatch)
     for mode in MODES:
         spec = f"masked_bots:Steps n=2 autoreset={mode} backend=dummy seed=3"
         said = CliRunner().invoke(
-            app, ["run", spec, "--episodes", "6", "--policy", f"masked_bots:{policy}", *evaluation]
+            with_commands("run"), ["run", spec, "--episodes", "6", "--policy", f"masked_bots:{policy}", *evaluation]
         )
         assert said.exit_code == 0, said.output
         score = next(line for line in said.output.splitlines() if line.startswith("score"))
         assert " from 3 to 5" in score or " from 3 to 4" in score
-    said = CliRunner().invoke(app, ["time", "CartPole-v1 n=2", "--steps", "20", "--policy", f"masked_bots:{policy}"])
+    timed = with_commands("time")
+    said = CliRunner().invoke(timed, ["time", "CartPole-v1 n=2", "--steps", "20", "--policy", f"masked_bots:{policy}"])
     assert "takes action_masks, but" in str(said.exception or said.output)
 
 

@@ -9,6 +9,7 @@ import warnings
 from importlib import import_module
 from pathlib import Path
 
+import typer
 from rich.text import Text
 
 import vecwrap
@@ -25,10 +26,24 @@ from vecwrap.errors import (
     traceback_of,
 )
 
-__all__ = ["app", "run_app"]
+__all__ = ["run_app", "with_commands"]
 
-for _module in ("run", "inspect", "schema", "measure", "curves"):
-    import_module(f"vecwrap.cli.{_module}")  # it registers its commands
+# The module of each command, in the order of the help. Only that of the command that is asked for is imported.
+COMMANDS = {
+    **dict.fromkeys(("run", "load"), "run"),
+    **dict.fromkeys(("explain", "check", "list"), "inspect"),
+    "schema": "schema",
+    **dict.fromkeys(("time", "tune", "bench", "tournament"), "measure"),
+    **dict.fromkeys(("plot", "compare", "watch"), "curves"),
+}
+
+
+def with_commands(asked: str | None = None) -> typer.Typer:
+    """Return the application with the command that is asked for, and with all commands if there is no such one."""
+    for module in [COMMANDS[asked]] if asked in COMMANDS else dict.fromkeys(COMMANDS.values()):
+        import_module(f"vecwrap.cli.{module}")  # it registers its commands
+    app.registered_commands.sort(key=lambda command: list(COMMANDS).index(str(command.name)))
+    return app
 
 
 def run_app(arguments: list[str]) -> int:
@@ -74,7 +89,8 @@ class _Printable(logging.Formatter):
 
 def _run(arguments: list[str], debug: bool) -> int:
     try:
-        app(args=[argument for argument in arguments if argument != "--debug"], prog_name="vecwrap")
+        arguments = [argument for argument in arguments if argument != "--debug"]
+        with_commands(arguments[0] if arguments else None)(args=arguments, prog_name="vecwrap")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except VecwrapError as error:
