@@ -20,8 +20,6 @@ from vecwrap.pipeline.spots import (
 )
 from vecwrap.pipeline.values import shown
 from vecwrap.sources.masks import MEMBER
-from vecwrap.wrappers.opponents import opened
-from vecwrap.wrappers.selfplay.scripted import RANDOM
 
 
 @rule("warning")
@@ -57,7 +55,9 @@ def empty_pool(plan: Plan) -> Iterator[Fault]:
     Right: ``pettingzoo:classic/tictactoe-v3 | opponents``
     """
     for spot in spots(plan, "opponents"):
-        pool = spot.argument("pool", (RANDOM,))
+        from vecwrap.wrappers.opponents import opened  # it has been imported, then, and is not for other pipelines
+
+        pool = spot.argument("pool", ("random",))
         try:
             members = opened(pool).members
         except VecwrapError as error:  # a folder that cannot be read
