@@ -28,10 +28,27 @@ for _ in range(12):
     env.step([0, 1, 0])
 np.save("picture.npy", env.picture())
 """
+# Until the picture has been renewed once.
+WATCHED_WITHOUT_PACKAGES = """
+import time
+from IPython.display import DisplayHandle
+from vecwrap.tools.watch import server
+installed, server.is_installed = server.is_installed, lambda name: name != "uvicorn"
+times, update = [], DisplayHandle.update
+DisplayHandle.update = lambda *given: (update(*given), times.append(1))
+env.watch()
+said, deadline = env.watch(), time.monotonic() + 60
+while len(times) < 2 and time.monotonic() < deadline:
+    env.step([0, 1, 0])
+    time.sleep(0.01)
+server.is_installed = installed
+said
+"""
 CELLS = [
     BUILD,
     "env",
     "for _ in range(2):\n    env.show()",
+    WATCHED_WITHOUT_PACKAGES,
     "env.watch(0)",
     "env.close()",
 ]
@@ -76,11 +93,18 @@ def test_show_draws_the_tiles_below_the_cell(notebook):
     np.testing.assert_array_equal(image, np.load(notebook[1] / "picture.npy"))
 
 
+def test_watch_without_the_pages_packages_is_a_picture_that_is_renewed(notebook):
+    *_, picture, said = outputs(notebook, 3)  # asked for twice, as by a cell that is run again
+    content = np.frombuffer(base64.b64decode(picture["image/jpeg"]), np.uint8)
+    assert cv2.imdecode(content, cv2.IMREAD_COLOR).shape == (400, 3 * 600, 3)  # the last one, in the first one's place
+    assert 'the page needs uvicorn: pip install "vecwrap[live]"' in said["text/plain"]
+
+
 def test_watch_embeds_the_page(notebook):
     pytest.importorskip("starlette")
     pytest.importorskip("uvicorn")
     pytest.importorskip("plotly")
-    (shown,) = outputs(notebook, 3)
+    (shown,) = outputs(notebook, 4)
     address = re.fullmatch(r"'(http://127\.0\.0\.1:\d+/[\w-]+/)'", shown["text/plain"])[1]
     assert re.fullmatch(rf'<iframe src="{re.escape(address)}" [^<>]*></iframe>', shown["text/html"])
 

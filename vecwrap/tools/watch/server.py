@@ -47,6 +47,12 @@ HEADERS = {
 }
 
 
+def why_no_page() -> str:
+    """Return which of the page's packages are not installed; nothing if all are."""
+    missing = [name for name in ("starlette", "uvicorn", "plotly") if not is_installed(name)]
+    return f'the page needs {", ".join(missing)}: pip install "vecwrap[live]"' if missing else ""
+
+
 class Address(str):
     """Where a page is; as the value of a notebook's cell it is the page itself."""
 
@@ -128,8 +134,8 @@ def serve(source: Source, port: int | None = None, host: str = LOOPBACK, record_
 
     ``record_in``: the run's folder, where ``find_page`` finds it.
     """
-    if missing := [name for name in ("starlette", "uvicorn", "plotly") if not is_installed(name)]:
-        raise PlanError(f'watch: the page needs {", ".join(missing)}: pip install "vecwrap[live]"')
+    if why := why_no_page():
+        raise PlanError(f"watch: {why}")
     return Page(source, _listen(port, host), host, None if record_in is None else record_in / RECORD)
 
 
