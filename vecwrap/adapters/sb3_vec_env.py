@@ -124,6 +124,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def _infos(self, step: StepResult, dones: Array, rested: tuple[BoolArray, Any] | None) -> list[dict[str, Any]]:
         """One dict per row; for a row that ended, the step's own info, with the reset's info kept separately."""
         infos: list[dict[str, Any]] = [{} for _ in self._seeds]
+        if not (step.infos or dones.any()):
+            return infos
         added = {name: step.infos[name] for key in step.added for name in (key, f"_{key}")}
         others = {key: value for key, value in step.infos.items() if key not in added}
         books, finals = self.vecwrap_env.core.books, step.final_infos or {}

@@ -57,7 +57,7 @@ def empty_pool(plan: Plan) -> Iterator[Fault]:
     for spot in spots(plan, "opponents"):
         from vecwrap.wrappers.opponents import opened  # it has been imported, then, and is not for other pipelines
 
-        pool = spot.argument("pool", ("random",))
+        pool = spot.argument("pool")
         try:
             members = opened(pool).members
         except VecwrapError as error:  # a folder that cannot be read

@@ -73,23 +73,23 @@ class RowInfos:
     def put(self, row: int, info: dict[str, Any]) -> None:
         if self.others:
             self.others.pop(row, None)
-        self.layouts[row] = 0
-        if not info:
-            return
-        values = info.values()
-        packer = self._packers.get((*info, *map(type, values)))
-        if packer is None:
-            self._learn(tuple(info), tuple(map(type, values)))
-        else:
-            number, pack = packer
-            try:
-                pack(self._integers, row * (WIDTH * 8), *values)
-            except struct.error:  # an integer of more than 64 bits
-                pass
+        if info:
+            values = info.values()
+            packer = self._packers.get((*info, *map(type, values)))
+            if packer is None:
+                self._learn(tuple(info), tuple(map(type, values)))
             else:
-                self.layouts[row] = number
-                return
-        self.others[row] = snapshot(info)
+                number, pack = packer
+                try:
+                    pack(self._integers, row * (WIDTH * 8), *values)
+                except struct.error:  # an integer of more than 64 bits
+                    pass
+                else:
+                    self.layouts[row] = number
+                    return
+        self.layouts[row] = 0
+        if info:
+            self.others[row] = snapshot(info)
 
     def _learn(self, keys: tuple[str, ...], types: tuple[type, ...]) -> None:
         fits = len(keys) <= WIDTH and all(kind in _DTYPES for kind in types)
@@ -157,13 +157,13 @@ class RowInfos:
         """Return the infos of rows, which have these indices, as columns; those not at places ``among`` as empty."""
         if not (self.others or self.known):
             return {}
-        asked = indices if among is None else [indices[k] for k in among]
-        if not (self.others and any(i in self.others for i in asked)):
+        places = range(len(indices)) if among is None else among
+        if not (self.others and any(indices[k] in self.others for k in places)):
             found = self._columns_of_cells(rows, among)
             if found is not None:
                 return found
         infos: list[dict[str, Any]] = [{}] * len(indices)
-        for k in range(len(indices)) if among is None else among:
+        for k in places:
             infos[k] = self.get(indices[k])
         return columns(infos)
 
