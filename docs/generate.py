@@ -217,6 +217,16 @@ including in tests that turn warnings into errors.
 """
 
 
+def sentence_inside(text: str) -> str:
+    """A sentence that goes on after a colon; a word in capitals stays as it is.
+
+    >>> sentence_inside("The stack is padded."), sentence_inside("FIRE is pressed.")
+    ('the stack is padded.', 'FIRE is pressed.')
+    """
+    first = text.split(maxsplit=1)[:1]
+    return text if first and first[0][1:].isupper() else text[:1].lower() + text[1:]
+
+
 def wrappers_page() -> str:
     """The text of wrappers.md."""
     return WRAPPERS + _overview(wrapper_rows(), with_where=True) + _details(wrapper_rows())
@@ -277,7 +287,7 @@ def _details(rows: list[Row]) -> str:
         if row.details:
             text += f"\n{_markdown(row.details)}\n"
         if row.at_end:
-            text += f"\nAt an episode's end: {row.at_end[:1].lower()}{row.at_end[1:]}\n"
+            text += f"\nAt an episode's end: {sentence_inside(row.at_end)}\n"
         if row.parameters:
             text += "\n| parameter | |\n|---|---|\n"
             for parameter in row.parameters:

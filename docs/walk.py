@@ -78,7 +78,7 @@ def run_patiently(line: str, folder: Path) -> str:
 
 def check_install(line: str) -> None:
     """See that what ``pip install`` is asked for is what there is."""
-    found = re.search(r'"vecwrap\[([\w,]+)\]"', line)
+    found = re.search(r'"(?:vecwrap|\.)\[([\w,]+)\]', line)
     assert found, line
     project = tomllib.loads(TOUR.parents[1].joinpath("pyproject.toml").read_text(encoding="utf-8"))["project"]
     missing = {*found[1].split(",")} - project["optional-dependencies"].keys()

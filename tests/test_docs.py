@@ -16,6 +16,8 @@ import pytest
 
 import vecwrap
 from vecwrap.cli import main
+from vecwrap.errors import install_command
+from vecwrap.pipeline.registry import backends
 from vecwrap.pipeline.spec import PipelineSpec
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -115,7 +117,7 @@ def test_the_commands_of_a_page_can_be_given(page):
             case ["make", target, *_]:
                 assert target in targets
             case ["pip", "install", *packages]:
-                extras = re.findall(r"vecwrap\[([\w,]+)\]", " ".join(packages))
+                extras = re.findall(r"(?:vecwrap|\.)\[([\w,]+)\]", " ".join(packages))
                 assert {*",".join(extras).split(",")} <= project["optional-dependencies"].keys()
             case ["tensorboard" | "ssh" | "ffmpeg", *_]:  # of another project
                 pass
@@ -138,8 +140,8 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
     (pipeline,) = blocks(ROOT / "README.md", "yaml")
     Path("pong.yaml").write_text(pipeline, encoding="utf-8")
     ran = []
-    for _, name, *arguments in commands(ROOT / "README.md"):
-        if name not in ("plot", "time", "tune", "bench"):
+    for program, name, *arguments in commands(ROOT / "README.md"):
+        if program == "vecwrap" and name not in ("plot", "time", "tune", "bench"):
             assert main([name, *arguments, *(["--steps", "80"] if name == "run" else [])]) == 0, capsys.readouterr()
             ran.append(name)
     assert ran == ["check", "explain", "run", "load", "list"]
@@ -196,3 +198,93 @@ def test_every_promise_of_reliability_names_a_test_that_is_there():
         assert named, line
         for file, test in named:
             assert re.search(rf"^def {test}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), (file, test)
+
+
+# Options of other programs that pages name in prose, with the word that stands before them there.
+OPTIONS_ELSEWHERE = {"--object-store-memory"}  # ray start
+
+
+def options_of(name, app):
+    """The options of a command; of all commands for an empty name."""
+    get_command = pytest.importorskip("typer.main").get_command
+    root = get_command(app)
+    chosen = root.commands.values() if not name else [root.commands[name]]
+    given = [
+        option for command in [root, *chosen] for each in command.params for option in each.opts + each.secondary_opts
+    ]
+    return {*given, "--help", "--install-completion", "--show-completion"}
+
+
+def options_of_scripts():
+    """The options that the scripts of examples/ and benchmarks/ define."""
+    scripts = [*ROOT.glob("examples/*.py"), *ROOT.glob("benchmarks/*.py")]
+    texts = [path.read_text(encoding="utf-8") for path in scripts]
+    return {option for text in texts for option in re.findall(r'add_argument\(\s*"(--[a-z-]+)"', text)}
+
+
+@pytest.mark.parametrize("page", [page for page in ALL_PAGES if page.id != "CHANGELOG.md"])
+def test_every_command_and_option_named_in_prose_exists(page):
+    app = pytest.importorskip("vecwrap.cli.app").with_commands()
+    commands_there = pytest.importorskip("typer.main").get_command(app).commands
+    prose = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    unknown = []
+    for code in re.findall(r"`([^`\n]+)`", prose):
+        options = {*re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)}
+        named = re.match(r"vecwrap (?!-)([a-z]+)\b", code)
+        if named and named[1] not in commands_there:
+            unknown.append(code)
+        elif named:
+            unknown += [code] * bool(options - options_of(named[1], app))
+        else:
+            unknown += [code] * bool(options - options_of("", app) - options_of_scripts() - OPTIONS_ELSEWHERE)
+    assert unknown == []
+
+
+def test_the_help_names_every_backend():
+    app = pytest.importorskip("vecwrap.cli.app").with_commands()
+    (option,) = [
+        each
+        for each in pytest.importorskip("typer.main").get_command(app).commands["run"].params
+        if "--backend" in each.opts
+    ]
+    assert [name for name in ("auto", *backends.names()) if name not in option.help] == []
+
+
+def test_the_address_of_the_repository_is_one_placeholder():
+    """Nothing is published yet: two pages show the placeholder, and no page or message installs from an index."""
+    paths = [*PAGES, *ROOT.glob("vecwrap/**/*.py"), ROOT / "pyproject.toml", ROOT / "mkdocs.yml"]
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
+    counts = {name: text.count("REPOSITORY") for name, text in texts.items() if name != "CHANGELOG.md"}
+    assert {name: count for name, count in counts.items() if count} == {"README.md": 2, "docs/index.md": 2}
+    index = re.compile(r'pip install "?vecwrap(\[[\w,]+\])?"')
+    assert {name for name, text in texts.items() if index.search(text)} <= {"CHANGELOG.md"}
+
+
+def recorded(monkeypatch, text):
+    """Have pip's note of where vecwrap came from say something else."""
+    made = type("Distribution", (), {"read_text": lambda self, name: text})()
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: made)
+
+
+@pytest.mark.parametrize(
+    ("note", "expected"),
+    [
+        (None, 'pip install "vecwrap[atari]"'),
+        ({"url": "file:///a%20b/vecwrap", "dir_info": {"editable": True}}, 'pip install -e "/a b/vecwrap[atari]"'),
+        ({"url": "file:///clone", "dir_info": {}}, 'pip install "/clone[atari]"'),
+        (
+            {
+                "url": "https://git.example/v.git",
+                "vcs_info": {"vcs": "git", "commit_id": "1", "requested_revision": "v1"},
+            },
+            'pip install "vecwrap[atari] @ git+https://git.example/v.git@v1"',
+        ),
+        (
+            {"url": "https://files.example/vecwrap.whl", "archive_info": {}},
+            'pip install "vecwrap[atari] @ https://files.example/vecwrap.whl"',
+        ),
+    ],
+)
+def test_a_missing_extra_is_installed_from_where_vecwrap_came(monkeypatch, note, expected):
+    recorded(monkeypatch, json.dumps(note) if note else None)
+    assert install_command("atari") == expected

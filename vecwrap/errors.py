@@ -321,6 +321,36 @@ _OF_A_USER = (
 )
 
 
+def install_command(extra: str) -> str:
+    """Return the pip command that adds an extra to this installation, from where it came.
+
+    pip keeps the address of a clone, a git repository or a wheel in ``direct_url.json`` (PEP 610); what has none came
+    from an index. A package that runs from a clone without being installed has its ``pyproject.toml`` beside it.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        recorded = distribution("vecwrap").read_text("direct_url.json")
+    except PackageNotFoundError:
+        clone = Path(__file__).resolve().parents[1]
+        recorded = json.dumps({"url": clone.as_uri(), "dir_info": {"editable": True}})
+        if not (clone / "pyproject.toml").exists():
+            recorded = None
+    if recorded is None:
+        return f'pip install "vecwrap[{extra}]"'
+    origin = json.loads(recorded)
+    url = origin["url"]
+    if "dir_info" in origin:
+        option = "-e " if origin["dir_info"].get("editable") else ""
+        return f'pip install {option}"{url2pathname(urlsplit(url).path)}[{extra}]"'
+    if "vcs_info" in origin:
+        revision = origin["vcs_info"].get("requested_revision")
+        url = f"{origin['vcs_info']['vcs']}+{url}" + (f"@{revision}" if revision else "")
+    return f'pip install "vecwrap[{extra}] @ {url}"'
+
+
 def shorten(error: BaseException) -> None:
     """End the traceback of a user's mistake where our code was called: the message says what is wrong.
 

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -21,7 +22,7 @@ from tests.backends.test_waits import Gated
 from tests.backs import DummyBackend
 from tests.waiting import gone
 from vecwrap.backends.ray import Ray
-from vecwrap.errors import BackendError, PlanError, SpecError, SubEnvError
+from vecwrap.errors import BackendError, PlanError, SpecError, SubEnvError, install_command
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
@@ -375,7 +376,7 @@ def test_options_are_checked_before_anything_starts():
 
 def test_a_missing_package_names_its_extra(monkeypatch):
     monkeypatch.setattr("vecwrap.backends.ray_cluster.is_installed", lambda name: False)
-    with pytest.raises(PlanError, match=r'pip install "vecwrap\[ray\]"'):
+    with pytest.raises(PlanError, match=re.escape(install_command("ray"))):
         plan(PipelineSpec("CartPole-v1", n=1, backend="ray"))
 
 

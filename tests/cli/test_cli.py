@@ -17,6 +17,7 @@ from tests.terminal import on_a_terminal
 from tests.waiting import until
 from vecwrap.cli import main
 from vecwrap.cli.journal import Journal
+from vecwrap.errors import install_command
 
 CARTPOLE = """env: CartPole-v1
 n: 3
@@ -353,7 +354,7 @@ def test_without_the_terminal_libraries_the_extra_is_named(here, missing):
     program = f"import sys; sys.modules[{missing!r}] = None; from vecwrap.cli import main; sys.exit(main(['list']))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 2
-    assert 'pip install "vecwrap[cli]"' in result.stderr
+    assert install_command("cli") in result.stderr
     assert "Traceback" not in result.stderr
 
 

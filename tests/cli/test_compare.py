@@ -7,6 +7,7 @@ import pytest
 
 from tests.tools.plot.files import random_rows, write_file
 from vecwrap.cli import main
+from vecwrap.errors import install_command
 from vecwrap.tools.compare import compare
 from vecwrap.tools.plot import read_runs
 
@@ -109,5 +110,5 @@ def test_without_matplotlib_there_is_a_table_all_the_same(here, capsys, monkeypa
     monkeypatch.setattr("vecwrap.cli.curves.is_installed", lambda name: name != "matplotlib")
     write_file(here / "a" / "monitor.csv", random_rows(np.random.default_rng(1), 3))
     assert main(["compare", "a"]) == 0
-    assert 'no picture, which needs matplotlib: pip install "vecwrap[plot]"' in capsys.readouterr().out
+    assert f"no picture, which needs matplotlib: {install_command('plot')}" in capsys.readouterr().out
     assert not (here / "compare.png").exists()

@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 
 import vecwrap
-from vecwrap.errors import ArgumentError
+from vecwrap.errors import ArgumentError, install_command
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 
@@ -97,7 +97,7 @@ def test_watch_without_the_pages_packages_is_a_picture_that_is_renewed(notebook)
     *_, picture, said = outputs(notebook, 3)  # asked for twice, as by a cell that is run again
     content = np.frombuffer(base64.b64decode(picture["image/jpeg"]), np.uint8)
     assert cv2.imdecode(content, cv2.IMREAD_COLOR).shape == (400, 3 * 600, 3)  # the last one, in the first one's place
-    assert 'the page needs uvicorn: pip install "vecwrap[live]"' in said["text/plain"]
+    assert f"the page needs uvicorn: {install_command('live')}" in said["text/plain"]
 
 
 def test_watch_embeds_the_page(notebook):

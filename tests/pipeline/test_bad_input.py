@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from vecwrap.errors import BackendError, PlanError, SpecError, SubEnvError, VecwrapError
+from vecwrap.errors import BackendError, PlanError, SpecError, SubEnvError, VecwrapError, install_command
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 BACKENDS = ("dummy", "subprocess", "shmem")
@@ -115,7 +115,7 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.delitem(gymnasium.registry, name)
     monkeypatch.setitem(sys.modules, "ale_py", None)
     assert message_of(SpecError, "PongNoFrameskip-v4", 2) == (
-        'PongNoFrameskip-v4 needs ale-py: pip install "vecwrap[atari]"'
+        f"PongNoFrameskip-v4 needs ale-py: {install_command('atari')}"
     )
 
 

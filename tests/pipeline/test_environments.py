@@ -14,7 +14,7 @@ from gymnasium.envs.registration import registry
 from gymnasium.wrappers import FrameStackObservation
 
 import vecwrap
-from vecwrap.errors import PlanError, SpecError
+from vecwrap.errors import PlanError, SpecError, install_command
 from vecwrap.pipeline import environments
 from vecwrap.pipeline.environments import find_environment
 from vecwrap.pipeline.places import Place, Source
@@ -264,14 +264,14 @@ def test_a_place_in_a_file_is_named() -> None:
 @pytest.mark.usefixtures("without_ale")
 @pytest.mark.parametrize("id", ["PongNoFrameskip-v4", "ALE/Pong-v5", "Krull-ram-v4", "HeroDeterministic-v0"])
 def test_an_atari_id_without_ale_py_names_the_extra(id: str) -> None:
-    assert message_of(id) == f'{id} needs ale-py: pip install "vecwrap[atari]"'
+    assert message_of(id) == f"{id} needs ale-py: {install_command('atari')}"
 
 
 @pytest.mark.parametrize(
     ("id", "package", "command"),
     [
         ("LunarLander-v3", "Box2D", 'pip install swig "gymnasium[box2d]"'),
-        ("Ant-v5", "mujoco", 'pip install "vecwrap[mujoco]"'),
+        ("Ant-v5", "mujoco", install_command("mujoco")),
     ],
 )
 def test_a_missing_package_names_the_extra(

@@ -21,7 +21,7 @@ from tests.backs import DummyBackend
 from tests.streams import Driver, ToyEnv
 from tests.waiting import until
 from tests.wrappers.test_monitor import MODES, factories, play, read
-from vecwrap.errors import PlanError, SpecError
+from vecwrap.errors import PlanError, SpecError, install_command
 from vecwrap.pipeline.evaluation import evaluation
 from vecwrap.pipeline.spec import load_without_imports
 from vecwrap.wrappers.monitor import Episode, Monitor
@@ -587,7 +587,7 @@ def test_a_package_that_is_missing_is_named_with_its_command_before_anything_is_
         return gymnasium.make("CartPole-v1")
 
     name, command = {
-        "tensorboardX": ("tensorboard", 'pip install "vecwrap[live]"'),
+        "tensorboardX": ("tensorboard", install_command("live")),
         "wandb": ("wandb", "pip install wandb"),
     }[package]
     with pytest.raises(PlanError) as error:

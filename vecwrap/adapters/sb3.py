@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.vector import VectorEnv
 
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.errors import ArgumentError, PlanError, install_command
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import Autoreset
 
@@ -116,7 +116,7 @@ def _refuse_without_sb3(name: str) -> None:
     try:
         import stable_baselines3.common.vec_env  # noqa: F401
     except ModuleNotFoundError as error:
-        raise PlanError(f'{name} needs Stable-Baselines3 ({error}): pip install "vecwrap[sb3]"') from error
+        raise PlanError(f"{name} needs Stable-Baselines3 ({error}): {install_command('sb3')}") from error
 
 
 def _halves_of(env: VecEnv) -> tuple[ObservationNormalizer | None, RewardNormalizer | None]:

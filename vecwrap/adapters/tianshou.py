@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gymnasium import spaces
 
 from vecwrap.env.vec_env import VecEnv, what_came
-from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.errors import ArgumentError, PlanError, install_command
 from vecwrap.rows.step_result import Autoreset
 
 if TYPE_CHECKING:
@@ -63,5 +63,5 @@ def to_tianshou(env: VecEnv) -> BaseVectorEnv:
     try:
         from vecwrap.adapters.tianshou_vec_env import AdaptedVectorEnv
     except ModuleNotFoundError as error:
-        raise PlanError(f'to_tianshou needs tianshou ({error}): pip install "vecwrap[tianshou]"') from error
+        raise PlanError(f"to_tianshou needs tianshou ({error}): {install_command('tianshou')}") from error
     return AdaptedVectorEnv(env)

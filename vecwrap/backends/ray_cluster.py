@@ -17,7 +17,7 @@ from typing import Any
 from vecwrap.backends.workers.asking import share_out
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.options import WorkerOptions, refuse_no_time
-from vecwrap.errors import BackendError, PlanError, did_you_mean, is_installed
+from vecwrap.errors import BackendError, PlanError, did_you_mean, install_command, is_installed
 
 _PLACEMENTS = {"spread": "SPREAD", "pack": "DEFAULT"}
 _lock = threading.RLock()
@@ -212,7 +212,7 @@ class RayOptions(WorkerOptions):
 
     def __post_init__(self) -> None:
         if not is_installed("ray"):  # it is not imported, which takes seconds
-            raise PlanError('backend "ray" needs ray: pip install "vecwrap[ray]"')
+            raise PlanError(f'backend "ray" needs ray: {install_command("ray")}')
         super().__post_init__()
         check_address(self.address)
         refuse_no_time("connect_timeout", self.connect_timeout)

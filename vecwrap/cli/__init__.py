@@ -17,7 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("typer", "rich"):
             raise
-        print(f'vecwrap: the commands need {error.name}: pip install "vecwrap[cli]"', file=sys.stderr)  # noqa: T201
+        from vecwrap.errors import install_command
+
+        print(f"vecwrap: the commands need {error.name}: {install_command('cli')}", file=sys.stderr)  # noqa: T201
         return 2
 
 

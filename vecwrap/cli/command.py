@@ -19,8 +19,8 @@ app = typer.Typer(
     help="Vectorised reinforcement-learning environments from a pipeline file.",
     epilog="Example: vecwrap run 'CartPole-v1 n=4 | framestack:4'. Use --help after a command for details.\n\n"
     "An error prints one message; --debug shows the traceback. "
-    "Exit status: 0 success, 1 findings or a failure while running, 2 an invalid call or pipeline, "
-    "130 after Ctrl-C.",
+    "Exit status: 0 success, 1 findings or a failure while running, 2 an invalid call or pipeline (for check, an "
+    "invalid pipeline is a finding), 130 after Ctrl-C.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -94,7 +94,9 @@ PolicyName = Annotated[
 Number = Annotated[int | None, count_option("--n", "-n", help="How many sub-environments.")]
 BackendName = Annotated[
     str | None,
-    typer.Option(help="What runs the sub-environments: auto, dummy, subprocess, shmem, ..."),
+    typer.Option(
+        help="What runs the sub-environments: auto, dummy, threads, subprocess, shmem, ray, or module:class.",
+    ),
 ]
 Steps = Annotated[
     int | None,

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from vecwrap.cli.command import Host, Json, Port, command, count_option, terminal
 from vecwrap.cli.output import figures_table, print_json, say_where
-from vecwrap.errors import PlotError, cut, is_installed
+from vecwrap.errors import PlotError, cut, install_command, is_installed
 from vecwrap.tools.compare import Compared, Interval, compare, differences, draw_comparison
 from vecwrap.tools.plot import Run, check, check_suffix, draw, read_runs, save, step_unit, time_unit
 
@@ -163,7 +163,7 @@ def compare_runs(
     for path in pictures:
         console.print(Text.assemble(("picture  ", "bold"), str(path)))
     if not pictures:
-        console.print(Text('no picture, which needs matplotlib: pip install "vecwrap[plot]"', style="dim"))
+        console.print(Text(f"no picture, which needs matplotlib: {install_command('plot')}", style="dim"))
 
 
 def _versions_alike(compared: Sequence[Compared]) -> str:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env_id, registry
 
-from vecwrap.errors import PlanError, SpecError, did_you_mean, is_installed
+from vecwrap.errors import PlanError, SpecError, did_you_mean, install_command, is_installed
 from vecwrap.pipeline.packages import how_to_install, where_it_is
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
@@ -44,10 +44,10 @@ _ABSENT = object()
 _GAME_FUNCTIONS = "parallel_env", "env"  # of PettingZoo's modules; the first that is there is taken
 
 # Modules that need a package that their distribution does not install by default, and the command that does.
-_NEEDS = {
-    "gymnasium.envs.box2d.": ("Box2D", 'pip install swig "gymnasium[box2d]"'),
-    "gymnasium.envs.mujoco.": ("mujoco", 'pip install "vecwrap[mujoco]"'),
-    "ale_py.": ("ale_py", 'pip install "vecwrap[atari]"'),
+_NEEDS: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "gymnasium.envs.box2d.": ("Box2D", lambda: 'pip install swig "gymnasium[box2d]"'),
+    "gymnasium.envs.mujoco.": ("mujoco", lambda: install_command("mujoco")),
+    "ale_py.": ("ale_py", lambda: install_command("atari")),
 }
 _NEEDS_TO_DRAW = {
     "gymnasium.envs.classic_control.": ("pygame", 'pip install "gymnasium[classic-control]"'),
@@ -355,7 +355,7 @@ def _registered_as(name: str) -> EnvSpec | None:
 def _refuse_near_miss(target: str, name: str, source: Source) -> None:
     """Refuse an id that would be known with another package installed, or is known in another version."""
     if _ATARI.fullmatch(name) and not is_installed("ale_py"):
-        raise SpecError(f'{source.place}{target} needs ale-py: pip install "vecwrap[atari]"')
+        raise SpecError(f"{source.place}{target} needs ale-py: {install_command('atari')}")
     stem = name.rpartition("-v")[0]
     same = [known for known in registry if stem and (known.rpartition("-v")[0] == stem or known.endswith(f"/{name}"))]
     if same:
@@ -405,7 +405,7 @@ def _registered(target: str | EnvSpec, found: EnvSpec, source: Source) -> tuple[
     if isinstance(entry_point, str):
         needed = of_module(_NEEDS, entry_point)
         if needed and not is_installed(needed[0]):
-            raise SpecError(f"{source.place}{name} needs {needed[0].replace('_', '-')}: {needed[1]}")
+            raise SpecError(f"{source.place}{name} needs {needed[0].replace('_', '-')}: {needed[1]()}")
         module_name, _, attr = entry_point.partition(":")
         if module_name == "__main__":  # another process has a different one
             found = dataclasses.replace(found, entry_point=getattr(sys.modules["__main__"], attr))
@@ -419,7 +419,7 @@ def find_game(name: str, kwargs: Mapping[str, Any], where: str) -> MakeGame:
     """Find an id in PettingZoo's registry; of games that are there in both forms, the parallel one."""
     if not is_installed(PETTINGZOO):
         raise SpecError(
-            f'{where} needs PettingZoo: pip install "vecwrap[games]" (with a game\'s own packages, as in '
+            f"{where} needs PettingZoo: {install_command('games')} (with a game's own packages, as in "
             '"pettingzoo[classic]").'
         )
     import pettingzoo

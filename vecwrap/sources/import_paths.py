@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from vecwrap.errors import SpecError, did_you_mean
+from vecwrap.errors import SpecError, did_you_mean, install_command
 
 PATTERN = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"  # of an import path
 
@@ -58,7 +58,7 @@ def imported(module_name: str, where: str, extra: str | None = None) -> ModuleTy
         if module_name == missing or module_name.startswith(f"{missing}."):
             remedy = "" if "." in missing else " Is its folder on sys.path (PYTHONPATH)?"
             raise SpecError(f"{where}: there is no module {missing}.{remedy}") from None
-        command = f'pip install "vecwrap[{extra}]"' if extra else f"install {missing}"
+        command = install_command(extra) if extra else f"install {missing}"
         raise SpecError(f"{where} needs {missing}: {command}") from error
     except (Exception, SystemExit) as error:
         raise SpecError(f"{where}: importing {module_name} raised {type(error).__name__}: {error}") from error

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from vecwrap.env.saving import open_regular, write_whole
-from vecwrap.errors import PlotError, cut, did_you_mean, paths_looked_at, printable, printable_lines
+from vecwrap.errors import PlotError, cut, did_you_mean, install_command, paths_looked_at, printable, printable_lines
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
 from vecwrap.wrappers.selfplay.results import MOST_SEATS
 
@@ -492,7 +492,7 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise PlotError(f'pictures need matplotlib ({error}): pip install "vecwrap[plot]"') from error
+        raise PlotError(f"pictures need matplotlib ({error}): {install_command('plot')}") from error
     figure = Figure(figsize=(width, height), dpi=100, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure

@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.tools.plot.files import random_rows, write_file
-from vecwrap.errors import PlotError
+from vecwrap.errors import PlotError, install_command
 from vecwrap.tools.plot import AXES, COLOURS, curve, draw, read_runs, save
 
 pytest.importorskip("matplotlib")
@@ -213,7 +214,7 @@ def test_without_matplotlib_the_extra_is_named_and_reading_works(tmp_path, monke
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     (run,) = read_runs([path])
     assert curve(run, "steps", 10) is not None
-    with pytest.raises(PlotError, match='pip install "vecwrap\\[plot\\]"'):
+    with pytest.raises(PlotError, match=re.escape(install_command("plot"))):
         draw([run])
 
 

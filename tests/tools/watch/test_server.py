@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import vecwrap
-from vecwrap.errors import PlanError, PlotError
+from vecwrap.errors import PlanError, PlotError, install_command
 from vecwrap.tools.watch import RunFolder, find_page, serve, server
 from vecwrap.tools.watch import folder as folder_source
 
@@ -262,7 +262,7 @@ def test_a_given_port_that_is_taken_is_refused_and_the_default_goes_to_the_next(
 
 def test_missing_packages_are_named_with_the_command(monkeypatch, tmp_path):
     monkeypatch.setattr(server, "is_installed", lambda name: name != "uvicorn")
-    with pytest.raises(PlanError, match=r'needs uvicorn: pip install "vecwrap\[live\]"'):
+    with pytest.raises(PlanError, match=re.escape(f"needs uvicorn: {install_command('live')}")):
         serve(RunFolder(write_run(tmp_path / "run")))
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.env.saving import open_regular
-from vecwrap.errors import PlanError, is_installed
+from vecwrap.errors import PlanError, install_command, is_installed
 from vecwrap.tools.plot import AXES
 from vecwrap.tools.watch.source import Source, curves
 
@@ -50,7 +50,7 @@ HEADERS = {
 def why_no_page() -> str:
     """Return which of the page's packages are not installed; nothing if all are."""
     missing = [name for name in ("starlette", "uvicorn", "plotly") if not is_installed(name)]
-    return f'the page needs {", ".join(missing)}: pip install "vecwrap[live]"' if missing else ""
+    return f"the page needs {', '.join(missing)}: {install_command('live')}" if missing else ""
 
 
 class Address(str):

@@ -20,13 +20,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vecwrap.errors import PlanError, is_installed, kind_of, one_of, text_of
+from vecwrap.errors import PlanError, install_command, is_installed, kind_of, one_of, text_of
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.import_paths import import_target, is_import_path
 from vecwrap.wrappers.recording.run_files import GrowingFile, seen_from_here, take_unused
 
 NAMES = ("csv", "tensorboard", "wandb")
-_PACKAGES = {"tensorboard": ("tensorboardX", 'pip install "vecwrap[live]"'), "wandb": ("wandb", "pip install wandb")}
+_PACKAGES: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "tensorboard": ("tensorboardX", lambda: install_command("live")),
+    "wandb": ("wandb", lambda: "pip install wandb"),
+}
 STEPS = "agent_steps"  # the x-axis in W&B
 QUANTILES = (10, 50, 90)  # per cent
 INTERVAL = 0.1  # seconds between two points of a curve
@@ -68,9 +71,9 @@ def read_log(log: Any) -> tuple[Any, ...]:
     for entry in entries:
         if isinstance(entry, str) and not is_import_path(entry):
             one_of("monitor: log", entry, NAMES)
-            package, remedy = _PACKAGES.get(entry, ("", ""))
+            package, command = _PACKAGES.get(entry, ("", str))
             if package and not is_installed(package):
-                raise PlanError(f"monitor: log: {entry} needs {package}: {remedy}")
+                raise PlanError(f"monitor: log: {entry} needs {package}: {command()}")
         elif not (isinstance(entry, str) or _is_writer(entry) or _is_run(entry) or callable(entry)):
             raise PlanError(
                 f"monitor: log: expected {', '.join(NAMES)}, a SummaryWriter, a run of W&B or a callable, got {entry!r}"
