@@ -4,7 +4,9 @@
 that a stranger asks for go on into the README, the other way round, between two comments. Nothing is typed by hand.
 """
 
+import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 PAGE = Path(__file__).with_name("performance.md")
@@ -14,27 +16,83 @@ NOT_YET = (
     "Not measured yet. `make bench BENCH_ARGS=--publish` measures the figures of\n"
     "[docs/performance.md](docs/performance.md) on your machine, and `make docs` writes the short table here."
 )
-OURS = "vecwrap shmem"
-PEERS = ("Gymnasium Async", "SB3 SubprocVecEnv", "EnvPool", "ALE AtariVectorEnv")
-UNITS = {"env steps/s": "", "s": ", in seconds", "MB": ", memory in MB"}  # and what is added to a workload's title
+PEERS = (
+    "Gymnasium Sync",
+    "Gymnasium Async",
+    "SB3 DummyVecEnv",
+    "SB3 SubprocVecEnv",
+    "EnvPool",
+    "ALE AtariVectorEnv",
+)
+RATE, SECONDS, MEGABYTES = "env steps/s", "s", "MB"  # the units of the tables that are taken
+TIE = 0.05  # ratios that differ from 1 by less are called a tie: two runs differ by more
+BELOW = (
+    "The column vecwrap is what `build` does by default, with the backend that it chose. In brackets: how many times "
+    "as fast as the other library vecwrap is; *a tie* is within 5 %, and **bold** is faster than vecwrap. "
+    "EnvPool and ALE's engine are written in C++; EnvPool has its best number of threads here."
+)
 
 
-def rows(page: str) -> list[str]:
-    """The rows of the README's table: one per workload that is compared with our default backend."""
-    found = []
+def tables(page: str) -> Iterator[tuple[str, list[str], dict[str, list[str]]]]:
+    """Each table of the page that has our default backend in bold: its unit, its workloads, its rows by their names."""
     for table in re.findall(r"(?:^\|.*\n)+", page, flags=re.MULTILINE):
         (unit, *titles), _, *lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
         contenders = {name: cells for name, *cells in lines}
-        if unit not in UNITS or OURS not in contenders:
+        if unit in (RATE, SECONDS, MEGABYTES) and any(cell.startswith("**") for cell in lines[0][1:]):
+            yield unit, titles, contenders
+
+
+def number(cell: str) -> float:
+    """The figure that a cell of the page begins with.
+
+    >>> number("**12,300**"), number("9,100 (17.4 ×)"), number("")
+    (12300.0, 9100.0, nan)
+    """
+    found = re.match(r"\**([\d,.]+)", cell)
+    return float(found[1].replace(",", "")) if found else math.nan
+
+
+def best(contenders: dict[str, list[str]], peer: str, column: int) -> str:
+    """The cell of a library's quickest row: EnvPool has one for each number of threads."""
+    cells = [cells[column] for name, cells in contenders.items() if re.fullmatch(rf"{peer}(, \d+ threads?)?", name)]
+    return max(filter(None, cells), key=number, default="")
+
+
+def compared(ours: float, cell: str) -> str:
+    """A library's figure beside ours.
+
+    >>> compared(100.0, "50 (2 ×)"), compared(100.0, "98 (1.02 ×)"), compared(100.0, "200 (0.5 ×)"), compared(1.0, "")
+    ('50 (2 ×)', '98 (a tie)', '**200** (0.5 ×)', '')
+    """
+    figure, _, ratio = cell.partition(" ")
+    if not figure or abs(ours / number(cell) - 1) < TIE:
+        return f"{figure} (a tie)" if figure else ""
+    return f"**{figure}** {ratio}" if number(cell) > ours else cell
+
+
+def rows(page: str) -> list[str]:
+    """The rows of the README's table: one for each workload whose rate is compared."""
+    found = []
+    for unit, titles, contenders in tables(page):
+        (lead, ours), *_ = contenders.items()
+        if unit != RATE or not any(peer in contenders for peer in PEERS[:4]):
             continue
-        empty = [""] * len(titles)
-        ideal = next((cells for name, cells in contenders.items() if name.startswith("ideal")), empty)
         for i, title in enumerate(titles):
-            shares = re.search(r"\(([\d.]+)", ideal[i])
-            peers = [contenders.get(name, empty)[i] for name in PEERS]
-            last = f"{float(shares[1]):.0%}" if shares else ""
-            found.append(f"| {' | '.join([title + UNITS[unit], contenders[OURS][i], *peers, last])} |")
+            peers = [compared(number(ours[i]), best(contenders, peer, i)) for peer in PEERS]
+            if any(peers[:4]):
+                mine = f"{ours[i].strip('*')} ({lead.removeprefix('vecwrap ')})"
+                found.append(f"| {' | '.join([title, mine, *peers])} |")
     return found
+
+
+def start_up(page: str) -> str:
+    """The sentences on how long many sub-environments take to start, and how much memory they take."""
+    said = []
+    for unit, (title, *_), contenders in tables(page):
+        if unit != RATE:
+            ours, *others = [f"{name} {cells[0].split(' ')[0].strip('*')} {unit}" for name, cells in contenders.items()]
+            said.append(f"{title}{', memory' if unit == MEGABYTES else ''}: {ours} ({', '.join(others)}).")
+    return " ".join(said)
 
 
 def block(page: str) -> str:
@@ -42,14 +100,11 @@ def block(page: str) -> str:
     lines = rows(page)
     if not lines:
         return NOT_YET
-    heads = ["env steps/s", "vecwrap", *PEERS, "of the ideal"]
+    heads = ["env steps/s", "vecwrap", *PEERS]
     measured = re.search(r"^Measured on: ([^;]*);.*?(\d{4}-\d\d-\d\d)", page, re.MULTILINE)
     where = f" on {measured[1]}, {measured[2]}" if measured else ""
-    below = (
-        "In brackets: vecwrap's advantage (throughput, start-up time or memory). Values are medians over interleaved "
-        f"rounds{where}. EnvPool and ALE's engine are written in C++; the ideal is one process's rate times the cores. "
-        "[All figures](docs/performance.md#figures)."
-    )
+    below = f"{BELOW} {start_up(page)}".strip()
+    below += f" Values are medians over interleaved rounds{where}. [All figures](docs/performance.md#figures)."
     return "\n".join([f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1), *lines, "", below])
 
 

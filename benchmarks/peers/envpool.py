@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,16 @@ __all__ = ["EnvPool"]
 NEXT_STEP = "resets in the step after an end, which counts as a step"
 
 
-class EnvPool:
-    """``envpool.make(..., env_type="gymnasium")`` with as many threads as usable cores."""
+def thread_counts() -> list[int]:
+    """1, 2, 4 and so on, and as many as there are usable cores: cheap tasks are fastest with few."""
+    cores = usable_cores()
+    return sorted({*(2**i for i in range(cores.bit_length()) if 2**i <= cores), cores})
 
-    names = ("EnvPool",)
+
+class EnvPool:
+    """``envpool.make(..., env_type="gymnasium")``, once with each number of threads."""
+
+    names = tuple(f"EnvPool, {k} thread{'s' if k > 1 else ''}" for k in thread_counts())
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
         """Return the engine of the same game or task."""
@@ -30,13 +37,13 @@ class EnvPool:
             cannot("EnvPool", f"it has no autoreset mode {planned.pipeline.autoreset}")
         task, arguments, note = _atari(planned) if planned.wrappers else _task(planned)
         n, batch_size = planned.n, planned.pipeline.batch_size
-        arguments |= {"num_envs": n, "batch_size": batch_size or n, "num_threads": usable_cores(), "seed": SEED}
+        arguments |= {"num_envs": n, "batch_size": batch_size or n, "seed": SEED}
 
-        def start() -> Throughput:
+        def start(threads: int) -> Throughput:
             envpool = peer_module("envpool", "envpool")
             if task not in envpool.list_all_envs():
                 cannot("EnvPool", f"it has no {task}")
-            env = envpool.make(task, env_type="gymnasium", **arguments)
+            env = envpool.make(task, env_type="gymnasium", num_threads=threads, **arguments)
             batches = action_batches(env.action_space, batch_size or n)
             batches = [np.asarray(batch, dtype=env.action_space.dtype) for batch in batches]
             if batch_size is None:
@@ -44,7 +51,10 @@ class EnvPool:
                 return Throughput(steps(env.step, batches, n), env.close)
             return Throughput(steps(_send_and_receive(env), batches, batch_size), env.close)
 
-        return [Contender(self.names[0], "peer", start, f"C++; {note}")]
+        return [
+            Contender(name, "peer", partial(start, threads), f"C++; {note}")
+            for name, threads in zip(self.names, thread_counts(), strict=True)
+        ]
 
 
 def _send_and_receive(env: Any) -> Callable[[Any], None]:
