@@ -56,10 +56,10 @@ def name_of(documented):
 def subjects():
     """What has a docstring, and the function that it speaks of."""
     for each in PUBLIC:
-        yield pytest.param(each, each.__init__ if inspect.isclass(each) else each, id=name_of(each))
+        yield each, each.__init__ if inspect.isclass(each) else each
         if inspect.isclass(each) and each in REFERENCE:
             for _, method in methods(each):
-                yield pytest.param(method, method, id=name_of(method))
+                yield method, method
 
 
 SUBJECTS = list(subjects())
@@ -103,41 +103,45 @@ def is_ours(function):
     return inspect.isfunction(function) and function.__module__.startswith("vecwrap.")
 
 
-@pytest.mark.parametrize(("documented", "called"), SUBJECTS)
-def test_it_has_a_summary(documented, called):
-    assert re.match(r"[^\n]+[.:]", inspect.getdoc(documented) or "")
+def offenders(rule, subjects=None):
+    """The names of those that break a rule, which takes what has a docstring and the function that it speaks of."""
+    return [name_of(documented) for documented, called in subjects or SUBJECTS if not rule(documented, called)]
 
 
-@pytest.mark.parametrize(
-    "documented",
-    [pytest.param(each, id=name_of(each)) for each in PUBLIC],
-)
-def test_it_has_an_example(documented):
-    assert ">>> " in (documented.__doc__ or "")
+def test_each_has_a_summary():
+    assert offenders(lambda documented, called: re.match(r"[^\n]+[.:]", inspect.getdoc(documented) or "")) == []
 
 
-@pytest.mark.parametrize(("documented", "called"), SUBJECTS)
-def test_its_arguments_are_those_that_are_described(documented, called):
+def test_each_has_an_example():
+    pairs = [(each, each) for each in PUBLIC]
+    assert offenders(lambda documented, called: ">>> " in (documented.__doc__ or ""), pairs) == []
+
+
+def has_its_arguments(documented, called):
     if not is_ours(called):
-        return
+        return True
     taken = {*inspect.signature(called).parameters} - {"self", "cls"}
-    assert taken <= described(documented, "Args", *(["Attributes"] * inspect.isclass(documented)))
-    assert entries(sections(documented).get("Args", "")) <= taken
+    known = described(documented, "Args", *(["Attributes"] * inspect.isclass(documented)))
+    return taken <= known and entries(sections(documented).get("Args", "")) <= taken
 
 
-@pytest.mark.parametrize(("documented", "called"), SUBJECTS)
-def test_the_errors_that_it_raises_are_told(documented, called):
-    if is_ours(called):
-        assert raised(called) <= described(documented, "Raises")
+def test_the_arguments_of_each_are_those_that_are_described():
+    assert offenders(has_its_arguments) == []
 
 
-@pytest.mark.parametrize(("documented", "called"), SUBJECTS)
-def test_arrays_that_it_takes_or_gives_have_a_shape_and_a_dtype(documented, called):
+def test_the_errors_that_each_raises_are_described():
+    assert offenders(lambda each, called: not is_ours(called) or raised(called) <= described(each, "Raises")) == []
+
+
+def has_shapes_and_dtypes(documented, called):
     if not is_ours(called) or not ARRAYS.search(" ".join(map(str, called.__annotations__.values()))):
-        return
+        return True
     text = inspect.getdoc(documented)
-    assert SHAPE.search(text)
-    assert DTYPE.search(text)
+    return SHAPE.search(text) and DTYPE.search(text)
+
+
+def test_arrays_that_each_takes_or_gives_have_a_shape_and_a_dtype():
+    assert offenders(has_shapes_and_dtypes) == []
 
 
 @pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
