@@ -10,17 +10,20 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs mutants soak selfplay bench baseline install clean
+.PHONY: help demo test test-full lint format docs mutants soak selfplay bench baseline install clean
 
 help:  ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(VENV)/.demo  ## eight real Pongs under a random policy: examples/pong.yaml
 	$(BIN)/vecwrap run examples/pong.yaml
 	@echo 'In the browser while it runs: $(BIN)/pip install -e ".[live]" && $(BIN)/vecwrap run examples/pong.yaml --watch'
 
-test: $(VENV)/.test  ## the whole suite
+test: $(VENV)/.test  ## the suite: every behaviour, in a few minutes
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-full: $(VENV)/.test  ## what it leaves out: more backends, longer streams, the examples, what learns
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'full and not soak'
 
 lint: $(VENV)/.test  ## style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import zlib
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,11 +30,86 @@ multiprocessing.set_forkserver_preload(
 )
 
 # The suite tries the same examples each time, so that what it says of a change is about the change, and no clock judges
-# them. New ones are looked for in the long runs.
+# them. New ones are looked for in the long runs, with --hypothesis-profile=long.
 quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("suite", derandomize=True, **quiet)
+settings.register_profile("dev", max_examples=30, derandomize=True, **quiet)
+settings.register_profile("ci", max_examples=100, derandomize=True, **quiet)
 settings.register_profile("long", max_examples=2000, **quiet)
-settings.load_profile("suite")
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+# What runs on the oldest releases that pyproject.toml allows: what speaks with them (spaces, arrays, infos), the peers
+# that it is compared with, wrappers, pictures and videos, files and commands, and laws over one process.
+BOUNDS = (
+    "vecwrap/rows/",
+    "vecwrap/sources/",
+    "vecwrap/wrappers/",
+    "tests/rows/",
+    "tests/sources/test_engines.py",
+    "tests/sources/test_no_options.py",
+    "tests/sources/test_own_spaces.py",
+    "tests/sources/test_wrapped_engines.py",
+    "tests/env/test_actions.py",
+    "tests/env/test_env_state.py",
+    "tests/env/test_frames.py",
+    "tests/env/test_notebook.py",
+    "tests/env/test_picture.py",
+    "tests/env/test_vec_env.py",
+    "tests/backends/test_infos.py",
+    "tests/backends/test_own_copies.py",
+    "tests/test_gymnasium_peer.py",
+    "tests/test_laws.py",
+    "tests/adapters/test_gymnasium.py",
+    "tests/adapters/test_sb3_infos.py",
+    "tests/adapters/test_to_sb3.py",
+    "tests/wrappers/",
+    "tests/pipeline/test_environments.py",
+    "tests/pipeline/test_json_file.py",
+    "tests/pipeline/test_pipeline_file.py",
+    "tests/pipeline/test_plan.py",
+    "tests/pipeline/test_sendable.py",
+    "tests/pipeline/test_spec.py",
+    "tests/tools/plot/",
+    "tests/cli/test_check.py",
+    "tests/cli/test_completion.py",
+    "tests/cli/test_explain.py",
+    "tests/cli/test_list.py",
+    "tests/cli/test_plot.py",
+)
+NOT_BOUNDS = (
+    "tests/rows/test_json_types.py",
+    "tests/wrappers/selfplay/",
+    "tests/wrappers/test_around_games.py",
+    "tests/wrappers/test_opponents.py",
+    "tests/wrappers/test_viewer.py",
+)
+PROCESSES = ("subprocess", "shmem")
+MODES = ("same_step", "next_step", "disabled", "episodic")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark what the suite leaves to ``make test-full``, and what .ci/run runs on the lower bounds.
+
+    One thing fails alike on both backends of worker processes, and mostly alike in each mode. So of a test of faults
+    the suite runs one of these backends, in one mode; which ones, the test's name decides, so that each is met often.
+    """
+    for item in items:
+        place = item.nodeid
+        if place.startswith(BOUNDS) and not place.startswith(NOT_BOUNDS):
+            item.add_marker("bounds")
+        if place.startswith("tests/faults/") and hasattr(item, "callspec") and _is_repeated(item):
+            item.add_marker("full")
+
+
+def _is_repeated(item):
+    number = zlib.crc32(item.originalname.encode())
+    backend = item.callspec.params.get("backend")
+    name = getattr(backend, "__name__", str(backend)).removesuffix("Backend").lower()
+    mode = str(getattr(item.callspec.params.get("mode"), "value", item.callspec.params.get("mode")))
+    if name not in PROCESSES:
+        return False
+    return name != PROCESSES[number % 2] or (mode in MODES and mode != MODES[number // 2 % 4])
 
 
 def pytest_collection_finish(session):

@@ -41,6 +41,7 @@ def imported(name):
 
 
 @pytest.mark.parametrize("script", [pytest.param(path, id=path.name) for path in SCRIPTS if path.name not in LONG])
+@pytest.mark.full
 def test_a_script_runs_and_prints(script, tmp_path):
     run(script.name, cwd=tmp_path)
 
@@ -78,6 +79,7 @@ def test_pong_from_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", TRAINING)
+@pytest.mark.full
 def test_training_saves_evaluates_films_and_draws_and_can_be_played_again(name, tmp_path):
     for package in ("torch", "matplotlib", "pygame"):
         pytest.importorskip(package)
@@ -100,6 +102,7 @@ def test_training_saves_evaluates_films_and_draws_and_can_be_played_again(name, 
     assert len((out / "monitor.csv").read_text().splitlines()) > 20
 
 
+@pytest.mark.full
 def test_ppo_trains_one_policy_for_all_agents_of_a_game_with_another_pipeline_alone(tmp_path):
     for package in ("torch", "matplotlib", "pygame", "mpe2"):
         pytest.importorskip(package)
@@ -113,6 +116,7 @@ def test_ppo_trains_one_policy_for_all_agents_of_a_game_with_another_pipeline_al
     assert agents.count("agent_0") == agents.count("agent_2") > 20
 
 
+@pytest.mark.full
 def test_a2c_draws_a_row_for_each_n(tmp_path, monkeypatch, capsys):
     for package in ("torch", "matplotlib"):
         pytest.importorskip(package)
@@ -136,6 +140,7 @@ def test_a2c_draws_a_row_for_each_n(tmp_path, monkeypatch, capsys):
     np.testing.assert_allclose(smoothed.get_ydata(), np.convolve(scores, np.full(10, 0.1), "valid"))
 
 
+@pytest.mark.full
 def test_a2c_studies_pong_though_no_game_ends(tmp_path):
     for package in ("ale_py", "torch", "matplotlib"):
         pytest.importorskip(package)
@@ -240,6 +245,7 @@ def losses(said):
     return float(first), float(second)
 
 
+@pytest.mark.full
 def test_selfplay_learns_tictactoe_rates_its_snapshots_and_can_be_played_against(tmp_path):
     needs_games()
     said = run("selfplay.py", "--steps", 20_480, cwd=tmp_path)
@@ -260,6 +266,7 @@ def test_selfplay_learns_tictactoe_rates_its_snapshots_and_can_be_played_against
     assert re.search(r"you have won|you have lost|a draw", played)
 
 
+@pytest.mark.full
 def test_selfplay_plays_connect_four_against_a_careful_player(tmp_path):
     needs_games()
     few = ("--steps", 4096, "--episodes", 20, "--seed", 2)

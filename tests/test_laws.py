@@ -16,13 +16,15 @@ from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.testing import BACKEND_LAWS, WRAPPER_LAWS, Subject, check_backend, check_wrapper, toy
 from vecwrap.testing.backends import (
     a_factory_that_raises_leaves_nothing,
+    an_error_of_one_leaves_the_others,
     attributes_are_seen_by_the_environment,
     close_is_idempotent,
     nothing_is_left_behind,
+    results_are_yours_to_keep,
     same_rows_by_send_and_recv,
     same_stream_in_every_mode,
 )
-from vecwrap.testing.wrappers import the_same_over_every_backend
+from vecwrap.testing.wrappers import goes_on_after_a_load, right_in_every_mode, the_same_over_every_backend
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.check_nan import CheckNan
 from vecwrap.wrappers.clip_action import ClipAction
@@ -71,8 +73,23 @@ BACKENDS = {"dummy": DummyBackend, "threads": partial(ThreadsBackend, workers=2)
 PROCESS_BACKENDS = pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
 
 
-@pytest.mark.parametrize("law", BACKEND_LAWS, ids=lambda law: law.__name__)
-@pytest.mark.parametrize("backend", BACKENDS)
+# Dummy and one backend of processes keep every law in the suite; how rows travel differs under the others.
+OF_ROWS = (
+    same_stream_in_every_mode,
+    same_rows_by_send_and_recv,
+    results_are_yours_to_keep,
+    an_error_of_one_leaves_the_others,
+)
+
+
+def law_of_a_backend(backend, law):
+    in_suite = backend in ("dummy", "shmem") or law in OF_ROWS
+    return pytest.param(backend, law, id=f"{backend}-{law.__name__}", marks=() if in_suite else pytest.mark.full)
+
+
+@pytest.mark.parametrize(
+    ("backend", "law"), [law_of_a_backend(backend, law) for backend in BACKENDS for law in BACKEND_LAWS]
+)
 def test_every_backend_keeps_every_law(backend, law):
     law(BACKENDS[backend])
 
@@ -235,10 +252,31 @@ SUBJECTS = {
 # The law that compares backends is tried over processes, below.
 LAWS_OVER_DUMMY = [law for law in WRAPPER_LAWS if law is not the_same_over_every_backend]
 
+# The suite holds one wrapper of each kind to every law, and every wrapper to these two.
+FOR_ALL = (right_in_every_mode, goes_on_after_a_load)
+ONE_OF_EACH_KIND = (
+    "clip_reward",  # rewards
+    "clip_action",  # actions
+    "framestack:3",  # a history of each row
+    "monitor",  # infos
+    "normalize_obs",  # statistics that rows share
+    "sticky_actions",  # inside the sub-environment
+    "terminal_obs over spaces without arrays",
+    "all vector wrappers",
+)
 
-@pytest.mark.parametrize("law", LAWS_OVER_DUMMY, ids=lambda law: law.__name__)
+
+def law_of_a_wrapper(subject, law):
+    marks = []
+    if law not in FOR_ALL and subject not in ONE_OF_EACH_KIND:
+        marks.append(pytest.mark.full)
+    if subject == "atari:machado":
+        marks.append(pytest.mark.soak)
+    return pytest.param(subject, law, id=f"{subject}-{law.__name__}", marks=marks)
+
+
 @pytest.mark.parametrize(
-    "subject", [pytest.param(name, marks=pytest.mark.soak if name == "atari:machado" else ()) for name in SUBJECTS]
+    ("subject", "law"), [law_of_a_wrapper(subject, law) for subject in SUBJECTS for law in LAWS_OVER_DUMMY]
 )
 @pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
 def test_every_wrapper_keeps_every_law(subject, law, tmp_path, monkeypatch):
@@ -280,7 +318,10 @@ OVER_SHMEM = [
 
 @pytest.mark.parametrize(
     ("backend", "subject"),
-    [*(("shmem", subject) for subject in OVER_SHMEM), *(("subprocess", subject) for subject in OVER_SUBPROCESS)],
+    [
+        *(("shmem", subject) for subject in OVER_SHMEM),
+        *(pytest.param("subprocess", subject, marks=pytest.mark.full) for subject in OVER_SUBPROCESS),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
 def test_every_wrapper_is_the_same_over_every_backend(subject, backend, tmp_path, monkeypatch):

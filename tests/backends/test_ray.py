@@ -31,9 +31,12 @@ from vecwrap.testing import on, toy
 from vecwrap.testing.drive import Lockstep, drive
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray.yaml"
 SLOW = [kit.every_space_goes_through]  # starts 20 pairs of actors
-QUICK = [law for law in kit.BACKEND_LAWS if law not in SLOW]
+IN_SUITE = [kit.same_stream_in_every_mode, kit.same_rows_by_send_and_recv]
+REST = [pytest.param(law, marks=pytest.mark.full) for law in kit.BACKEND_LAWS if law not in [*SLOW, *IN_SUITE]]
+QUICK = [*IN_SUITE, *REST]
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,7 @@ def test_law_with_any_number_of_actors(law, workers, ray):
 @pytest.mark.parametrize(
     "space", ["nested", "graph", *(pytest.param(one, marks=pytest.mark.soak) for one in ("custom", "text"))]
 )
+@pytest.mark.full
 def test_spaces_of_each_kind_go_through(space, ray):
     factories = [toy(observations=space, actions=space, end=0.1)] * 3
     with DummyBackend(factories) as reference, small(factories, workers=2) as env:
@@ -77,6 +81,7 @@ def cases(*quick):
 
 
 @pytest.mark.parametrize(("mode", "space", "workers"), cases((Autoreset.SAME_STEP, "large", 3)))
+@pytest.mark.full
 def test_the_stream_is_the_same_with_any_number_of_actors_and_with_large_observations(mode, space, workers, ray):
     """Some of these observations are read where they lie in the object store, some come with the answer."""
     factory = toy(observations=space) if space != "large" else Large
@@ -106,6 +111,7 @@ class Large(gymnasium.Env):
         return self.np_random.integers(0, 256, (100, 200, 3), np.uint8)
 
 
+@pytest.mark.full
 def test_large_arrays_are_yours_and_keep_no_room_in_the_object_store(ray):
     with small([Large] * 3) as env:
         kept = []
@@ -169,6 +175,7 @@ assert ray.is_initialized(), "what the program has connected to is the program's
 """
 
 
+@pytest.mark.full
 def test_a_connection_that_the_program_ends_is_told_and_the_next_one_is_its_own(ray):
     address = ray.get_runtime_context().gcs_address
     run = [sys.executable, "-W", "ignore", "-c", SHUT_DOWN]
@@ -190,6 +197,7 @@ assert not ray.is_initialized(), "what we have joined we have left"
 
 
 @pytest.mark.parametrize("given", ["auto", pytest.param("host:port", marks=pytest.mark.soak)])
+@pytest.mark.full
 def test_a_program_joins_the_cluster_that_runs_here_and_leaves_it_running(given, ray):
     address = ray.get_runtime_context().gcs_address
     code = AUTO.format(address=address, given=given if given == "auto" else address)
@@ -209,6 +217,7 @@ def test_actors_are_gone_after_close(ray):
     assert gone(pids)
 
 
+@pytest.mark.full
 def test_pong_from_a_file_is_that_of_dummy(ray, tmp_path):
     file = tmp_path / "pong.yaml"
     file.write_text(
@@ -228,6 +237,7 @@ def test_pong_from_a_file_is_that_of_dummy(ray, tmp_path):
     assert (tmp_path / "out" / "monitor.csv").exists()
 
 
+@pytest.mark.full
 def test_the_example_runs(tmp_path):
     """By the real command, in a program of its own that starts its own cluster and leaves nothing of it."""
     command = [sys.executable, "-m", "vecwrap", "run", str(EXAMPLE), "--steps", "160", "--out", str(tmp_path / "run")]
@@ -241,6 +251,7 @@ def test_the_example_runs(tmp_path):
     assert (header["env_id"], header["frame_skip"]) == ("PongNoFrameskip-v4", 4)
 
 
+@pytest.mark.full
 def test_sb3_trains_on_the_example_as_on_dummy(ray, tmp_path):
     import torch
     from stable_baselines3 import PPO
@@ -283,6 +294,7 @@ class Gone:
         raise AssertionError
 
 
+@pytest.mark.full
 def test_a_package_that_a_node_lacks_is_named_with_the_node(ray):
     with pytest.raises(SubEnvError, match=r"(?s)no_such_package.*on node [\d.]+: install the package there"):
         small([NeedsWhatIsNotThere])
@@ -304,6 +316,7 @@ class Looks(gymnasium.Env):
         return np.full(1, self.value, np.float32), {"mark": os.environ.get("MARK", ""), "text": text}
 
 
+@pytest.mark.full
 def test_variables_of_a_runtime_env_are_those_of_its_actors_alone(ray):
     with (
         small([Looks] * 2, workers=2, runtime_env={"env_vars": {"MARK": "seen"}}) as env,
@@ -314,6 +327,7 @@ def test_variables_of_a_runtime_env_are_those_of_its_actors_alone(ray):
         assert "MARK" not in os.environ
 
 
+@pytest.mark.full
 def test_what_ray_does_not_take_is_an_error_that_says_so(ray, tmp_path):
     with pytest.raises(PlanError, match=r"(?s)Ray does not accept the resources that actors request .*env_vars"):
         small([Looks], runtime_env={"env_vars": {"MARK": 1}})
@@ -340,6 +354,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_a_folder_goes_to_the_nodes_with_its_modules_and_files(tmp_path):
     folder = tmp_path / "code"
     folder.mkdir()
@@ -404,6 +419,7 @@ for cpus in ({}, {"num_cpus": 2}):
 """
 
 
+@pytest.mark.full
 def test_a_cluster_of_its_own_has_an_actor_for_each_core_that_yields_to_nobody():
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])

@@ -24,6 +24,7 @@ from vecwrap.rows.compare import assert_same
 from vecwrap.testing import toy
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
 ROOT = Path(__file__).parents[2]
 soak = pytest.mark.soak
 
@@ -68,6 +69,7 @@ def test_close_in_any_state(state, how, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["raise", "kill", pytest.param("hang", marks=soak), pytest.param("stop", marks=soak)])
+@pytest.mark.full
 def test_an_environment_that_fails_while_it_is_closed(kind, tmp_path):
     env = small(factories(tmp_path, 3), workers=2)
     pids = [worker.pid for worker in env.health().workers]
@@ -88,14 +90,17 @@ def hanging(tmp_path):
     assert gone(pids)
 
 
+@pytest.mark.full
 def test_close_from_another_thread_than_the_one_that_steps(hanging, tmp_path):
     closing.test_close_from_another_thread_than_the_one_that_steps(hanging, tmp_path)
 
 
+@pytest.mark.full
 def test_close_in_a_signals_handler(hanging):
     closing.test_close_in_a_signals_handler(hanging)
 
 
+@pytest.mark.full
 def test_close_while_an_actor_is_asked_whether_it_lives(caplog):
     env = small([toy()] * 2, workers=2, on_failure="restart")
     env.reset(seed=1)
@@ -111,6 +116,7 @@ def test_close_while_an_actor_is_asked_whether_it_lives(caplog):
     assert not caplog.records  # nothing is made anew
 
 
+@pytest.mark.full
 def test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(tmp_path):
     closing.test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(small, tmp_path)
 
@@ -119,10 +125,12 @@ def test_an_interrupted_wait_can_be_taken_up_again(tmp_path):
     closing.test_an_interrupted_wait_can_be_taken_up_again(small, tmp_path)
 
 
+@pytest.mark.full
 def test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(monkeypatch):
     closing.test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(small, monkeypatch)
 
 
+@pytest.mark.full
 def test_what_an_interrupted_call_is_answered_that_waited_for_its_actor_is_dropped(monkeypatch):
     with small([toy()] * 2, on_failure="restart", restart_backoff=0.0) as env:
         env.reset(seed=1)
@@ -158,6 +166,7 @@ if __name__ == "__main__":
 
 @soak
 @pytest.mark.parametrize("rest", ["env.step_async([0, 0, 0])", "", "raise SystemExit(0)"])
+@pytest.mark.full
 def test_at_the_interpreters_end_nothing_is_left(rest, tmp_path):
     program = start(rest, tmp_path)
     pids = [int(word) for word in program.stdout.readline().split()]
@@ -169,6 +178,7 @@ def test_at_the_interpreters_end_nothing_is_left(rest, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=soak)])
+@pytest.mark.full
 def test_when_the_parent_is_ended_its_cluster_and_actors_go(number, tmp_path):
     program = start("env.step([0, 0, 0]); time.sleep(600)", tmp_path)
     pids = [int(word) for word in program.stdout.readline().split()]
@@ -224,6 +234,7 @@ def test_a_forked_child_may_not_use_it_and_does_it_no_harm():
         assert_same(twin.step([0, 1, 0]), env.step([0, 1, 0]), "step")
 
 
+@pytest.mark.full
 def test_inside_a_thread_that_ends_before_it_is_used():
     built = []
     thread = threading.Thread(target=lambda: built.append(small(forks.CARTPOLES, workers=2)))
@@ -235,6 +246,7 @@ def test_inside_a_thread_that_ends_before_it_is_used():
 
 
 @soak
+@pytest.mark.full
 def test_several_at_the_same_time_in_threads():
     forks.play_in_threads(small)  # what Ray itself keeps open of its cluster comes and goes
 
@@ -245,6 +257,7 @@ BAD = ["Writer", "Mover", "Deaf", "Threads", "Closes", "Buffers", "Huge", "NotAN
 WOULD_STAY = ("Mover", "Deaf", "Threads")  # in this process, on dummy
 
 
+@pytest.mark.full
 def test_what_behaves_badly_works_as_on_dummy_and_goes_when_it_is_told():
     """All of them side by side, so that one would show what another does to its neighbours."""
     make = [getattr(isolation, name) for name in BAD]
@@ -257,6 +270,7 @@ def test_what_behaves_badly_works_as_on_dummy_and_goes_when_it_is_told():
     assert gone(pids)
 
 
+@pytest.mark.full
 def test_what_ray_does_not_kill_is_killed(monkeypatch):
     """Ray's word may be overtaken: then it lets Python end there, which waits for the threads of an environment."""
     import ray
@@ -272,6 +286,7 @@ def test_what_ray_does_not_kill_is_killed(monkeypatch):
 CASES = isolation.test_it_is_an_error_that_names_the_sub_environment.pytestmark[0].args[1]
 
 
+@pytest.mark.full
 def test_what_is_wrong_is_an_error_that_names_the_sub_environment():
     """Every case of the fault suite, each in a row of its own, and between them rows that are right."""
     cases = [*CASES, (isolation.Lock, "infos ['lock'] cannot be sent between processes")]
@@ -288,5 +303,6 @@ def test_what_is_wrong_is_an_error_that_names_the_sub_environment():
 
 @soak
 @pytest.mark.parametrize("ends_by", ["close", "kill"])
+@pytest.mark.full
 def test_vectors_within_vectors(ends_by):
     isolation.test_vectors_within_vectors(small, ends_by)

@@ -31,6 +31,7 @@ from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing import assert_same
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 POINTS = [point for point in IN_STEP_OF_A_WORKER if point != "half a reply"]  # Ray's answers come whole or not at all
 soak = pytest.mark.soak
@@ -52,6 +53,7 @@ def ray():
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.full
 def test_an_exception_at_any_point_loses_one_row(mode, tmp_path):
     trial = Trial(patient, mode, tmp_path)
     trial.reset(list(range(10, 15)))
@@ -67,6 +69,7 @@ def test_an_exception_at_any_point_loses_one_row(mode, tmp_path):
     trial.close()
 
 
+@pytest.mark.full
 def test_what_cannot_be_sent_of_one_row_costs_no_other_its_last_step(tmp_path):
     restarts.test_what_cannot_be_sent_of_one_row_costs_no_other_its_last_step(patient, tmp_path)
 
@@ -76,14 +79,17 @@ def test_a_death_loses_the_rows_of_its_actor(tmp_path):
 
 
 @pytest.mark.parametrize("schedule", [None, [3, 4, 5, 6]])
+@pytest.mark.full
 def test_a_reset_after_a_death_between_calls_is_what_it_would_have_been(schedule):
     restarts.test_a_reset_after_a_death_between_calls_is_what_it_would_have_been(patient, schedule)
 
 
+@pytest.mark.full
 def test_a_step_that_begins_an_episode_after_a_death_leaves_none_of_the_schedule_out():
     restarts.test_a_step_that_begins_an_episode_after_a_death_leaves_none_of_the_schedule_out(patient)
 
 
+@pytest.mark.full
 def test_ctrl_c_while_an_actor_is_asked_whether_it_lives_leaves_all_as_it_was():
     with (
         small([restarts.toy()] * 2, workers=2, on_failure="restart") as env,
@@ -104,6 +110,7 @@ def test_ctrl_c_while_an_actor_is_asked_whether_it_lives_leaves_all_as_it_was():
 @soak
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.full
 def test_a_death_at_any_point_loses_the_rows_of_its_actor(mode, workers, tmp_path):
     die_at([*POINTS, "reset"], mode, tmp_path, workers=workers)
 
@@ -165,6 +172,7 @@ class HangsWhenItIsMadeAnew(gymnasium.Env):
         return np.ones(2, np.float32), 0.0, False, False, {}
 
 
+@pytest.mark.full
 def test_a_hang_after_a_death_is_ended_and_not_the_one_who_died(tmp_path, monkeypatch):
     killed = []
     kill = os.kill
@@ -184,14 +192,17 @@ def test_a_hang_after_a_death_is_ended_and_not_the_one_who_died(tmp_path, monkey
 
 
 @pytest.mark.parametrize("mode", some(MODES[:1], *MODES[1:]))
+@pytest.mark.full
 def test_what_was_lost_while_it_was_not_asked_is_told_when_it_is_next_asked(mode, tmp_path):
     restarts.test_what_was_lost_while_it_was_not_asked_is_told_when_it_is_next_asked(patient, mode, tmp_path)
 
 
+@pytest.mark.full
 def test_what_comes_back_with_other_spaces_is_refused_before_it_writes(tmp_path):
     restarts.test_what_comes_back_with_other_spaces_is_refused_before_it_writes(small, tmp_path)
 
 
+@pytest.mark.full
 def test_a_failing_start_is_tried_again(tmp_path):
     failures.test_a_failing_start_is_tried_again(small, tmp_path)
 
@@ -200,19 +211,23 @@ def test_a_failing_start_is_tried_again(tmp_path):
     ("where", "how"),
     some([("make", "raise")], ("reset", "raise"), ("step", "raise"), ("make", "exit"), ("step", "exit")),
 )
+@pytest.mark.full
 def test_what_always_fails_ends_with_one_error_and_not_in_a_loop(where, how, tmp_path):
     failures.test_what_always_fails_ends_with_one_error_and_not_in_a_loop(small, where, how, tmp_path)
 
 
 @soak
+@pytest.mark.full
 def test_a_death_in_a_call_is_said_and_the_actor_comes_back(tmp_path):
     failures.test_a_call_that_kills_its_worker_is_an_error_and_the_run_goes_on(small, tmp_path)
 
 
+@pytest.mark.full
 def test_time_for_which_the_job_is_stopped_is_no_actors_delay(tmp_path):
     failures.test_time_for_which_the_job_is_stopped_is_no_workers_delay(small, tmp_path)
 
 
+@pytest.mark.full
 def test_an_actor_that_ray_cannot_reach_is_lost_once_and_another_takes_its_place(tmp_path, monkeypatch, ray):
     """So it may be for half a minute where a node goes without a word."""
     silent = iter([True])
@@ -248,12 +263,14 @@ class OnRay(machine.Faults):
 
 
 @pytest.mark.parametrize("mode", some(MODES[:1], *MODES[1:]))
+@pytest.mark.full
 def test_any_order_of_calls_and_faults(mode):
     machine.run(OnRay, mode, 1, 10)
 
 
 @soak
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.full
 def test_any_order_of_many_calls_and_faults(mode):
     machine.run(OnRay, mode, 10, 30)
 
@@ -261,6 +278,7 @@ def test_any_order_of_many_calls_and_faults(mode):
 @soak
 @pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
 @pytest.mark.parametrize("name", ["CartPole-v1", "PongNoFrameskip-v4"])
+@pytest.mark.full
 def test_chaos(name, caplog):
     caplog.set_level("ERROR")
     brief = partial(small, step_timeout=5.0)
@@ -277,12 +295,14 @@ WAY = small, "kill", {"workers": 2}
 
 
 @pytest.mark.parametrize("mode", some(MODES[:1], *MODES[1:]))
+@pytest.mark.full
 def test_monitor_marks_the_lost_episode_and_counts_it_nowhere(mode, tmp_path):
     wrappers.test_monitor_marks_the_lost_episode_and_counts_it_nowhere(*WAY, mode, tmp_path)
 
 
 @soak
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.full
 def test_histories_end_with_what_was_delivered_and_begin_anew(mode, tmp_path):
     wrappers.test_histories_end_with_what_was_delivered_and_begin_anew(*WAY, mode, tmp_path)
 
@@ -298,11 +318,13 @@ def test_histories_end_with_what_was_delivered_and_begin_anew(mode, tmp_path):
     ],
     ids=lambda case: case.__name__,
 )
+@pytest.mark.full
 def test_wrappers_know(case, tmp_path):
     case(*WAY, tmp_path)
 
 
 @soak
+@pytest.mark.full
 def test_a_whole_pipeline_goes_on(tmp_path):
     env = vecwrap.build(
         factories(tmp_path, 4),
@@ -342,6 +364,7 @@ def test_a_death_is_an_error_that_names_the_actor_and_its_node(point, kind, tmp_
 
 
 @pytest.mark.parametrize("kind", some(["kill"], "raise"))
+@pytest.mark.full
 def test_a_death_while_the_environments_are_made(kind, tmp_path):
     ask(tmp_path, 3, "make", kind)
     with pytest.raises(SubEnvError if kind == "raise" else BackendError) as caught:
@@ -353,6 +376,7 @@ def test_a_death_while_the_environments_are_made(kind, tmp_path):
 
 
 @pytest.mark.parametrize("when", some(["in recv", "in a call"], "between two steps"))
+@pytest.mark.full
 def test_a_death_is_noticed_wherever_it_comes(when, tmp_path):
     env = small(factories(tmp_path, 4), workers=2, batch_size=2 if when == "in recv" else None)
     env.reset(seed=1)
@@ -371,6 +395,7 @@ def test_a_death_is_noticed_wherever_it_comes(when, tmp_path):
 
 
 @pytest.mark.parametrize(("limit", "point"), some([("start_timeout", "make")], ("reset_timeout", "reset")))
+@pytest.mark.full
 def test_a_hang_is_an_error_after_its_time(limit, point, tmp_path):
     ask(tmp_path, 1, point, "stop")
     with pytest.raises(BackendError, match=rf"actor 0 .* did not answer within {limit}=5 s, and was killed"):
@@ -381,6 +406,7 @@ def test_a_hang_is_an_error_after_its_time(limit, point, tmp_path):
             env.close()
 
 
+@pytest.mark.full
 def test_what_cannot_be_read_here_is_an_error_that_names_the_actor():
     with small([failures.Strange] * 2) as env:
         env.reset(seed=1)
@@ -397,6 +423,7 @@ class Full(gymnasium.Wrapper):
         raise ObjectStoreFullError("no room")
 
 
+@pytest.mark.full
 def test_an_exception_of_rays_own_in_an_environment_is_the_environments():
     with small([lambda: Full(Faulty())] * 2) as env:
         env.reset(seed=1)

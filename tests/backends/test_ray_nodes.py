@@ -21,6 +21,7 @@ from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same
 
 ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.xdist_group("ray nodes")  # one process has the cluster
 ROOT = Path(__file__).parents[2]
 SECOND = "127.0.0.2"  # the second node's address
 ON_THE_SECOND = {f"node:{SECOND}": 0.01}
@@ -105,6 +106,7 @@ class NeedsAPackage(Faulty):
         super().__init__()
 
 
+@pytest.mark.full
 def test_a_package_that_one_node_lacks_is_named_with_that_node(cluster):
     head = cluster.head_node.node_ip_address
     with pytest.raises(
@@ -127,6 +129,7 @@ class Large(gymnasium.Env):
         return self.observation_space.high, 0.0, False, False, {}
 
 
+@pytest.mark.full
 def test_what_has_come_meanwhile_is_no_hang_though_it_lies_on_another_node(cluster):
     """The time runs until the answer is there, not until somebody looks for it."""
     with small([Large] * 4, address=cluster.address, resources=ON_THE_SECOND, step_timeout=300.0) as env:
@@ -142,6 +145,7 @@ def test_what_has_come_meanwhile_is_no_hang_though_it_lies_on_another_node(clust
 # -- clusters that are joined, missing or silent -----------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_cluster_that_is_not_there_is_an_error_within_its_time():
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         free = nobody.getsockname()[1]
@@ -168,6 +172,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.full
 def test_what_listens_and_says_nothing_is_an_error_within_its_time():
     """In a program of its own: Ray goes on trying in its thread, until the program ends."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -191,6 +196,7 @@ def rows(batch, ids):
     return {key: leaf[ids] for key, leaf in batch.items()} if isinstance(batch, dict) else batch[ids]
 
 
+@pytest.mark.full
 def test_a_node_is_lost_and_the_rows_of_the_other_go_on_untouched(cluster, tmp_path):
     options = {"workers": 2, "num_cpus": 0.5, "address": cluster.address, "restart_backoff": 0.01}
     env = small(factories(tmp_path, 4), on_failure="restart", **options)

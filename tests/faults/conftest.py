@@ -20,12 +20,14 @@ def default_workers():
 
 @pytest.fixture
 def either_start(request):
-    """Workers of ``subprocess`` come from the fork server, those of ``shmem`` are fresh interpreters, as users' are.
+    """Workers come from the fork server; where a test is marked ``full``, those of ``shmem`` are fresh interpreters.
 
     How workers start and end is one piece of code under both backends, so each backend and each way to start meets
-    every fault here, at half the price of all pairs.
+    every fault, and the suite pays for one of them.
     """
-    if "backend" in request.fixturenames and request.getfixturevalue("backend") in (SubprocessBackend, "subprocess"):
+    is_full = request.node.get_closest_marker("full") is not None
+    backend = request.getfixturevalue("backend") if "backend" in request.fixturenames else None
+    if not is_full or backend in (SubprocessBackend, "subprocess"):
         request.getfixturevalue("quick_workers")
 
 

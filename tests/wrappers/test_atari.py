@@ -5,11 +5,14 @@ whose script of lives and frames is written by hand.
 """
 
 import functools
+import hashlib
 import importlib.abc
+import json
 import subprocess
 import sys
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import ale_py
 import cv2
@@ -196,6 +199,29 @@ def naive(game, lineage):
     return play(Naive(make(game), lineage))
 
 
+# The streams of the naive loop as digests, so that the suite plays neither that loop nor the peers; `full` tests do.
+# `python -m tests.wrappers.test_atari` writes them again.
+GOLDEN = Path(__file__).with_name("atari_streams.json")
+LINEAGES = ("deepmind", "machado")
+STREAMS = [(game, lineage) for game in GAMES for lineage in LINEAGES]
+one_process = pytest.mark.xdist_group("atari streams")  # which keeps what is played
+
+
+def digests(rows):
+    """Of the rewards and flags, and of the pictures, which OpenCV's release decides."""
+    numbers = repr([(float(row.reward), bool(row.terminated), bool(row.truncated)) for row in rows])
+    pictures = repr([row.picture for row in rows])
+    return {"numbers": digest(numbers), "pictures": digest(pictures)}
+
+
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def golden():
+    return json.loads(GOLDEN.read_text(encoding="utf-8"))
+
+
 def seen(row):
     return row.picture, row.reward, row.terminated, row.truncated
 
@@ -356,6 +382,29 @@ def test_the_lineage_can_be_said_in_words(arguments, words):
 # -- equality with the peers ------------------------------------------------------------------------------------------
 
 
+@one_process
+@pytest.mark.parametrize(("game", "lineage"), STREAMS)
+def test_a_stream_is_the_one_that_the_naive_loop_gave(game, lineage):
+    kept = golden()
+    if kept["ale_py"] != ale_py.__version__:
+        pytest.skip(f"the digests are of ale-py {kept['ale_py']}")
+    found = digests(ours(game, lineage))
+    assert found["numbers"] == kept["streams"][f"{game} {lineage}"]["numbers"]
+    if kept["opencv"] == cv2.__version__:
+        assert found["pictures"] == kept["streams"][f"{game} {lineage}"]["pictures"]
+
+
+@pytest.mark.full
+@one_process
+def test_the_digests_are_those_of_the_naive_loop():
+    kept = golden()
+    if (kept["ale_py"], kept["opencv"]) != (ale_py.__version__, cv2.__version__):
+        pytest.skip("the digests are of other releases")
+    assert {f"{game} {lineage}": digests(naive(game, lineage)) for game, lineage in STREAMS} == kept["streams"]
+
+
+@pytest.mark.full
+@one_process
 def test_atari_equals_sb3_but_for_the_terminal_frames_of_games_that_end_inside_a_skip():
     ends = inside = 0
     for game in GAMES:
@@ -370,6 +419,8 @@ def test_atari_equals_sb3_but_for_the_terminal_frames_of_games_that_end_inside_a
     assert (ends, inside) == (24, 19)
 
 
+@pytest.mark.full
+@one_process
 def test_atari_machado_equals_gymnasium_but_for_the_terminal_frames_of_games():
     ends = inside = 0
     for game in GAMES:
@@ -384,8 +435,13 @@ def test_atari_machado_equals_gymnasium_but_for_the_terminal_frames_of_games():
     assert (ends, inside) == (25, 24)
 
 
-@pytest.mark.parametrize("direct", [None, False])
-@pytest.mark.parametrize("game", ["Breakout", "SpaceInvaders"])
+@pytest.mark.parametrize(
+    ("game", "direct"),
+    [
+        ("Breakout", None),
+        *(pytest.param(*more, marks=pytest.mark.full) for more in (("Breakout", False), ("SpaceInvaders", None))),
+    ],
+)
 def test_atari_machado_with_a_new_game_after_a_lost_life_equals_gymnasium(game, direct):
     tap = Tap(make(game))
     env = Atari(tap, "machado", repeat_action_probability=0, terminal_on_life_loss="new_game", direct=direct)
@@ -414,8 +470,9 @@ def test_atari_with_a_new_game_after_a_lost_life_ends_the_step_in_which_it_is_lo
 # -- a game that ends inside a skip -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lineage", ["deepmind", "machado"])
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.full
+@one_process
+@pytest.mark.parametrize(("game", "lineage"), STREAMS)
 def test_a_game_that_ends_inside_a_skip_pools_the_frames_of_its_own_agent_step(game, lineage):
     rows, reference = ours(game, lineage), naive(game, lineage)
     assert any(row.inside for row in reference)
@@ -745,8 +802,11 @@ def test_the_direct_path_is_taken_only_where_nothing_but_transparent_wrappers_li
     env.close()
 
 
-@pytest.mark.parametrize("lineage", ["deepmind", "machado"])
-@pytest.mark.parametrize("game", GAMES)
+@one_process
+@pytest.mark.parametrize(
+    ("game", "lineage"),
+    [stream if i in (0, 3) else pytest.param(*stream, marks=pytest.mark.full) for i, stream in enumerate(STREAMS)],
+)
 def test_both_paths_give_the_same_stream(game, lineage):
     env = Atari(make(game), lineage, repeat_action_probability=0, direct=False)
     assert env.path == "through env.step"
@@ -948,3 +1008,9 @@ def test_a_game_with_sticky_actions_is_loaded_at_its_first_seeded_reset(sticky):
         env.reset(seed=1)
     assert len(loads) == (sticky > 0)
     env.close()
+
+
+if __name__ == "__main__":
+    streams = {f"{game} {lineage}": digests(naive(game, lineage)) for game, lineage in STREAMS}
+    kept = {"ale_py": ale_py.__version__, "opencv": cv2.__version__, "streams": streams}
+    GOLDEN.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
