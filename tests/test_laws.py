@@ -20,7 +20,6 @@ from vecwrap.testing.backends import (
     attributes_are_seen_by_the_environment,
     close_is_idempotent,
     nothing_is_left_behind,
-    results_are_yours_to_keep,
     same_rows_by_send_and_recv,
     same_stream_in_every_mode,
 )
@@ -74,12 +73,7 @@ PROCESS_BACKENDS = pytest.mark.parametrize("backend", [SubprocessBackend, ShmemB
 
 
 # Dummy and one backend of processes keep every law in the suite; how rows travel differs under the others.
-OF_ROWS = (
-    same_stream_in_every_mode,
-    same_rows_by_send_and_recv,
-    results_are_yours_to_keep,
-    an_error_of_one_leaves_the_others,
-)
+OF_ROWS = (same_stream_in_every_mode, an_error_of_one_leaves_the_others)
 
 
 def law_of_a_backend(backend, law):
@@ -94,6 +88,7 @@ def test_every_backend_keeps_every_law(backend, law):
     law(BACKENDS[backend])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(  # how workers start and end is one piece of code under both backends
     ("backend", "law"),
     [
@@ -109,9 +104,9 @@ def test_fresh_interpreters_leave_nothing_behind_either(backend, law):
 @pytest.mark.parametrize(
     ("backend", "start_method"),  # the laws above are over the fork server
     [
-        (SubprocessBackend, "spawn"),
+        pytest.param(SubprocessBackend, "spawn", marks=pytest.mark.full),
         (ShmemBackend, "fresh"),
-        (ShmemBackend, "fork"),
+        pytest.param(ShmemBackend, "fork", marks=pytest.mark.full),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
