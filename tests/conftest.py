@@ -87,6 +87,17 @@ PROCESSES = ("subprocess", "shmem")
 MODES = ("same_step", "next_step", "disabled", "episodic")
 
 
+def is_of_the_bounds(place):
+    return place.startswith(BOUNDS) and not place.startswith(NOT_BOUNDS)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """A run on the lower bounds imports no other module of tests: the packages of some are not installed there."""
+    if collection_path.suffix == ".py" and "bounds" in config.option.markexpr:
+        return not is_of_the_bounds(collection_path.relative_to(config.rootpath).as_posix()) or None
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Mark what the suite leaves to ``make test-full``, and what .ci/run runs on the lower bounds.
@@ -96,7 +107,7 @@ def pytest_collection_modifyitems(items):
     """
     for item in items:
         place = item.nodeid
-        if place.startswith(BOUNDS) and not place.startswith(NOT_BOUNDS):
+        if is_of_the_bounds(place):
             item.add_marker("bounds")
         if place.startswith("tests/faults/") and hasattr(item, "callspec") and _is_repeated(item):
             item.add_marker("full")
