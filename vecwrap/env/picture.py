@@ -181,7 +181,7 @@ class Labels:
         lengths = np.where(begun, 0, self._lengths[rows]) + step.acted
         over = step.raw_dones | (step.lost & ~begun)
         anew = step.raw_first & ~over
-        self._scores[rows] = np.where(anew, 0.0, scores)
+        self._scores[rows] = np.where(anew, step.raw_rewards, scores)  # an agent that joins may be paid at once
         self._lengths[rows] = np.where(anew, 0, lengths)
         self._ended[rows] = over | (self._ended[rows] & ~live)
 

@@ -384,7 +384,8 @@ class _Onlooker:
         ids = step.env_ids
         self.steps += int(np.count_nonzero(step.acted))
         if not self._has_monitor:
-            self.scores[ids] = np.where(step.raw_first, 0.0, self.scores[ids] + step.raw_rewards)
+            opening = np.where(step.raw_dones, 0.0, step.raw_rewards)  # of an agent that joins a running game
+            self.scores[ids] = np.where(step.raw_first, opening, self.scores[ids] + step.raw_rewards)
             self.lengths[ids] = np.where(step.raw_first, 0, self.lengths[ids] + step.acted)
         lives = step.infos.get("lives")
         if isinstance(lives, np.ndarray) and lives.dtype.kind in "iuf" and lives.shape == ids.shape:
