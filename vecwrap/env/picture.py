@@ -181,7 +181,7 @@ class Labels:
         lengths = np.where(begun, 0, self._lengths[rows]) + step.acted
         over = step.raw_dones | (step.lost & ~begun)
         anew = step.raw_first & ~over
-        self._scores[rows] = np.where(anew, step.raw_rewards, scores)  # an agent that joins may be paid at once
+        self._scores[rows] = np.where(anew, np.where(step.paid_on_joining, step.raw_rewards, 0.0), scores)
         self._lengths[rows] = np.where(anew, 0, lengths)
         self._ended[rows] = over | (self._ended[rows] & ~live)
 

@@ -181,6 +181,11 @@ class StepResult:
         return (self.terminations | self.truncations) & (self.live | self.lost)
 
     @property
+    def paid_on_joining(self) -> BoolArray:
+        """(m,) bool: an agent joined a running game in this row and was paid at once: for the episode that it opens."""
+        return self.raw_first & (self.raw_rewards != 0) & ~(self.raw_dones | self.terminations | self.truncations)
+
+    @property
     def cut_off(self) -> BoolArray:
         """(m,) bool: the agent's episode ended in this row because its sub-environment was lost."""
         return self.lost & (self.terminations | self.truncations) & ~self.acted

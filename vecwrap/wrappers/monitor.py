@@ -225,12 +225,13 @@ class Monitor(VecEnvWrapper):
         closed = over | lost
         if np.count_nonzero(closed):
             self._close_episodes(step, closed, lost)
-        for at in (closed | opens).nonzero()[0].tolist():  # usually one or two
+        changes = (closed | opens).nonzero()[0].tolist()  # usually one or two
+        joined = step.paid_on_joining if changes else ()
+        for at in changes:
             i = step.env_ids.item(at)
             self._past_steps += self._lengths.item(i)
             self._running[i] = begins = opens.item(at)
-            joins = begins and not closed.item(at) and step.raw_rewards.item(at)  # a game, and is paid at once
-            self._returns[i], self._lengths[i] = paid.item(at) if joins else 0.0, 0
+            self._returns[i], self._lengths[i] = paid.item(at) if joined[at] else 0.0, 0
             if begins:
                 self._started[i] = time.perf_counter()
 

@@ -384,8 +384,9 @@ class _Onlooker:
         ids = step.env_ids
         self.steps += int(np.count_nonzero(step.acted))
         if not self._has_monitor:
-            opening = np.where(step.raw_dones, 0.0, step.raw_rewards)  # of an agent that joins a running game
-            self.scores[ids] = np.where(step.raw_first, opening, self.scores[ids] + step.raw_rewards)
+            restarts = step.raw_first & ~step.paid_on_joining
+            before = np.where(step.raw_first, 0.0, self.scores[ids])
+            self.scores[ids] = np.where(restarts, 0.0, before + step.raw_rewards)
             self.lengths[ids] = np.where(step.raw_first, 0, self.lengths[ids] + step.acted)
         lives = step.infos.get("lives")
         if isinstance(lives, np.ndarray) and lives.dtype.kind in "iuf" and lives.shape == ids.shape:
