@@ -183,7 +183,7 @@ class StepResult:
     @property
     def paid_on_joining(self) -> BoolArray:
         """(m,) bool: an agent joined a running game in this row and was paid at once: for the episode that it opens."""
-        return self.raw_first & (self.raw_rewards != 0) & ~(self.raw_dones | self.terminations | self.truncations)
+        return self.raw_first & self.raw_rewards.astype(np.bool_) & ~(self.raw_dones | self.dones)
 
     @property
     def cut_off(self) -> BoolArray:

@@ -88,7 +88,7 @@ class Game(Several):
         return self.env.unwrapped
 
     def describe(self) -> Description:
-        metadata = dict(getattr(self.env, "metadata", None) or {})
+        metadata = {"render_modes": [], **(getattr(self.env, "metadata", None) or {})}
         mode = getattr(self.env, "render_mode", None)
         space, actions = self.observation_space, self.action_space
         agents, words = tuple(map(str, self.agents)), self._padding.words if self._padding else ""
