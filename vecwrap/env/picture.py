@@ -184,7 +184,7 @@ class Labels:
         scores = np.where(begun, 0.0, self._scores[rows]) + step.raw_rewards
         lengths = np.where(begun, 0, self._lengths[rows]) + step.acted
         over = step.raw_dones | (step.lost & ~begun)
-        anew = step.raw_first & ~over
+        anew = (step.raw_first | step.opens_absent) & ~over
         self._scores[rows] = np.where(anew, np.where(step.paid_on_joining, step.raw_rewards, 0.0), scores)
         self._lengths[rows] = np.where(anew, 0, lengths)
         self._ended[rows] = over | (self._ended[rows] & ~live)

@@ -186,6 +186,11 @@ class StepResult:
         return self.raw_first & self.raw_rewards.astype(np.bool_) & ~(self.raw_dones | self.dones)
 
     @property
+    def opens_absent(self) -> BoolArray:
+        """(m,) bool: a game begins in this row without its agent, whose episode, if one was running, is broken off."""
+        return self.first & ~self.alive
+
+    @property
     def cut_off(self) -> BoolArray:
         """(m,) bool: the agent's episode ended in this row because its sub-environment was lost."""
         return self.lost & (self.terminations | self.truncations) & ~self.acted

@@ -225,7 +225,8 @@ class Monitor(VecEnvWrapper):
         closed = over | lost
         if np.count_nonzero(closed):
             self._close_episodes(step, closed, lost)
-        changes = (closed | opens).nonzero()[0].tolist()  # usually one or two
+        opens = opens & step.alive
+        changes = (closed | opens | step.opens_absent).nonzero()[0].tolist()  # usually one or two
         joined = step.paid_on_joining if changes else ()
         for at in changes:
             i = step.env_ids.item(at)

@@ -383,10 +383,10 @@ class _Onlooker:
         ids = step.env_ids
         self.steps += int(np.count_nonzero(step.acted))
         if not self._has_monitor:
-            restarts = step.raw_first & ~step.paid_on_joining
-            before = np.where(step.raw_first, 0.0, self.scores[ids])
-            self.scores[ids] = np.where(restarts, 0.0, before + step.raw_rewards)
-            self.lengths[ids] = np.where(step.raw_first, 0, self.lengths[ids] + step.acted)
+            begins = step.raw_first | step.opens_absent
+            score = np.where(begins, 0.0, self.scores[ids]) + step.raw_rewards
+            self.scores[ids] = np.where(begins & ~step.paid_on_joining, 0.0, score)
+            self.lengths[ids] = np.where(begins, 0, self.lengths[ids] + step.acted)
         lives = step.infos.get("lives")
         if isinstance(lives, np.ndarray) and lives.dtype.kind in "iuf" and lives.shape == ids.shape:
             told = step.infos.get("_lives", np.ones(len(ids), dtype=np.bool_))
