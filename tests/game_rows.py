@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv
 
-from tests.agents import Crowd, Guests, LingeringCrowd, Party, Returning, Turns, copied
+from tests.agents import Crowd, Guests, LingeringCrowd, Returning, copied
 
 FAILS, DIES = 5, 6  # actions
 
@@ -28,19 +28,11 @@ class Failing:
         return super().step(action)
 
 
-class FailingTurns(Failing, Turns):
-    pass
-
-
 class FailingGuests(Failing, Guests):
     pass
 
 
 class FailingReturning(Failing, Returning):
-    pass
-
-
-class FailingParty(Failing, Party):
     pass
 
 

@@ -14,9 +14,7 @@ from tests.game_rows import (
     FailingCrowd,
     FailingGuests,
     FailingLingeringCrowd,
-    FailingParty,
     FailingReturning,
-    FailingTurns,
     GameRows,
 )
 from vecwrap.rows import batch as batches
@@ -27,10 +25,8 @@ from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_reward import NormalizeReward
 
 KINDS = {
-    "turns": FailingTurns,
     "guests": FailingGuests,
     "returning": FailingReturning,
-    "party": FailingParty,
     "crowd": FailingCrowd,
     "lingering crowd": FailingLingeringCrowd,
 }
@@ -188,12 +184,10 @@ def test_random_games_in_workers_that_die(kind):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "backend"), [*((kind, "dummy") for kind in KINDS), ("guests", "shmem"), ("crowd", "shmem")]
+)
 def test_a_hundred_thousand_rows_of_random_games(kind, mode, backend):
     met = played(kind, mode, backend, 100_000, seed=1)
-    assert met["lost"] > 100
-    assert met["ended together"] > 100
-    if kind not in ("turns", "party"):
-        assert min(met.values()) > 100, met
+    assert min(met.values()) > 100, met
