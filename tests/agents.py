@@ -135,19 +135,145 @@ class Party(ParallelEnv):
         come = [agent for agent in absent if self.rng.random() < 0.1 and stay]
         self.banned |= set() if self.comes_back else set(were) - set(stay)
         self.agents = stay + come
-        return (
-            self.seen(were + come),
-            rewards,
-            terminations,
-            truncations,
-            {agent: {"time": self.time} for agent in were},
-        )
+        terminations |= dict.fromkeys(come, False)
+        truncations |= dict.fromkeys(come, False)
+        rewards |= dict.fromkeys(come, 0.0)
+        infos = {agent: {"time": self.time} for agent in were + come}
+        return self.seen(were + come), rewards, terminations, truncations, infos
 
     def state(self):
         return np.array([self.time], np.float32)
 
     def close(self):
         pass
+
+
+class Guests(Turns):
+    """Turns whose agents come late, come back, and are paid or done, or both, before they have moved.
+
+    That may be when a game begins, when they join, or because of others; the last may leave when another joins.
+    """
+
+    metadata = {"name": "guests", "render_modes": []}
+    render_mode = None
+    weights = {"ann": 9, "bob": 9, "cyd": 1, "dot": 1}  # how likely each is to be the next to move
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed, options)
+        for agent in self.possible_agents[1:]:
+            if self.rng.random() < 0.4:
+                self.take_out(agent)
+        for agent in self.agents:
+            if self.rng.random() < 0.3:
+                self._cumulative_rewards[agent] = float(self.rng.integers(-3, 4))
+            if len(self.agents) > 1 and self.rng.random() < 0.05:
+                self.terminations[agent] = True
+        self.agent_selection = self.next_one()
+        self._deads_step_first()
+
+    def take_out(self, agent):
+        self.agents.remove(agent)
+        for column in (self.rewards, self._cumulative_rewards, self.terminations, self.truncations, self.infos):
+            del column[agent]
+
+    def next_one(self):
+        movers = [agent for agent in self.agents if not self.is_done(agent)]
+        weights = np.array([self.weights[agent] for agent in movers], float)
+        return str(self.rng.choice(movers, p=weights / weights.sum())) if movers else self.agents[0]
+
+    def step(self, action):
+        agent = self.agent_selection
+        if self.is_done(agent):
+            self._was_dead_step(action)
+            return
+        if action == 4 and self.bonus:
+            self.fail()
+        self._cumulative_rewards[agent] = 0.0
+        self.time, self.last_action = self.time + 1, int(action)
+        self._clear_rewards()
+        everybody = self.rng.random() < 0.08 or self.time >= self.most
+        for one in self.agents:
+            if self.rng.random() < 0.5:
+                self.rewards[one] = float(self.rng.integers(-3, 4))
+            self.infos[one] = {"time": self.time} if self.rng.random() < 0.7 else {}
+            if everybody or self.rng.random() < 0.08:
+                self.end(one)
+        self._accumulate_rewards()
+        absent = [one for one in self.possible_agents if one not in self.agents]
+        for one in absent:
+            if self.rng.random() < 0.3 and self.time < self.most:
+                self.let_in(one)
+        self.agent_selection = self.next_one()
+        self._deads_step_first()
+
+    def fail(self):
+        if self.bonus == 99:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise RuntimeError("as asked")
+
+    def end(self, agent):
+        (self.terminations if self.rng.random() < 0.5 else self.truncations)[agent] = True
+
+    def let_in(self, agent):
+        self.agents.append(agent)
+        self.rewards[agent] = 0.0
+        self._cumulative_rewards[agent] = float(self.rng.integers(-3, 4)) if self.rng.random() < 0.5 else 0.0
+        self.terminations[agent] = self.truncations[agent] = False
+        self.infos[agent] = {"joined": self.time}
+        if self.rng.random() < 0.4:
+            self.end(agent)
+
+
+class Returning(Guests):
+    """Guests of whom some come back in the very turn in which they leave."""
+
+    def _was_dead_step(self, action):
+        agent, alone = self.agent_selection, len(self.agents) == 1
+        super()._was_dead_step(action)
+        if any(map(self.is_done, self.agents)) or self.time >= self.most or self.rng.random() < 0.7:
+            return
+        self.let_in(agent)
+        self.terminations[agent] = self.truncations[agent] = False
+        if alone or self.rng.random() < 0.5:
+            self.agent_selection = agent
+
+
+class Crowd(Party):
+    """A party at which those who come are paid at once, or have to go at once, maybe when all others go."""
+
+    metadata = {"name": "crowd"}
+    stays_in_agents = False  # those who come and go at once
+
+    def reset(self, seed=None, options=None):
+        self.just_left = []  # they do not come in the next step: a game may go on saying that they are done
+        return super().reset(seed, options)
+
+    def step(self, actions):
+        if 4 in actions.values() and self.bonus:
+            if self.bonus == 99:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise RuntimeError("as asked")
+        self.time += 1
+        were = list(actions)
+        end = self.time >= self.most
+        everybody = end or self.rng.random() < 0.08
+        away = [agent for agent in self.possible_agents if agent not in [*self.agents, *self.just_left]]
+        come = [agent for agent in away if self.rng.random() < 0.25 and not end]
+        around = were + come
+        terminations = {agent: agent in were and bool(everybody or self.rng.random() < 0.1) for agent in around}
+        truncations = {agent: bool(self.rng.random() < (0.4 if agent in come else 0.05)) for agent in around}
+        rewards = {agent: float(self.rng.integers(-3, 4)) + actions.get(agent, 0) for agent in around}
+        stay = [agent for agent in around if not (terminations[agent] or truncations[agent])]
+        self.just_left = [agent for agent in around if agent not in stay]
+        self.agents = [agent for agent in around if agent in stay or (self.stays_in_agents and agent in come)]
+        infos = {agent: {"time": self.time} for agent in around}
+        return self.seen(around), rewards, terminations, truncations, infos
+
+
+class LingeringCrowd(Crowd):
+    """One whose guests are in ``agents`` in the step in which they come and go."""
+
+    stays_in_agents = True
 
 
 def choose(agent, number, seen, n):
@@ -186,10 +312,11 @@ class Loop:
                 return
             seen, reward, terminated, truncated, info = env.last()
             seen = copied(seen)
-            self._score(agent, reward, terminated or truncated, agent in before and moves[str(agent)] > 0)
+            self._score(agent, reward, terminated or truncated, agent in before)
             if agent in before or terminated or truncated:
-                self._add(agent, before.get(agent), reward, terminated, truncated, seen, info)
+                self._add(agent, before.pop(agent, None), reward, terminated, truncated, seen, info)
             if terminated or truncated:
+                moves[str(agent)] = 0  # it may come back
                 env.step(None)
                 continue
             action = choose(agent, moves[str(agent)], seen, env.action_space(agent).n)
@@ -202,9 +329,10 @@ class Loop:
         seen, _ = env.reset(seed=seed, options=options)
         seen = copied(seen)
         moves = dict.fromkeys(map(str, env.possible_agents), 0)
-        while env.agents and not self._has(enough):
+        acting = list(env.agents)
+        while acting and not self._has(enough):
             actions = {}
-            for agent in env.agents:
+            for agent in acting:
                 actions[agent] = choose(agent, moves[str(agent)], seen[agent], env.action_space(agent).n)
                 moves[str(agent)] += 1
             after, rewards, terminations, truncations, infos = env.step(dict(actions))
@@ -212,7 +340,13 @@ class Loop:
                 flags = terminations[agent], truncations[agent]
                 self._add(agent, (seen[agent], action), rewards[agent], *flags, after[agent], infos[agent])
                 self._score(agent, rewards[agent], any(flags), True)
-            moves.update({str(agent): 0 for agent in env.agents if agent not in actions})  # it joins
+            for agent in rewards:
+                if agent not in actions:  # it joins, and may be done at once
+                    moves[str(agent)], flags = 0, (terminations[agent], truncations[agent])
+                    self._score(agent, rewards[agent], any(flags), False)
+                    if any(flags):
+                        self._add(agent, None, rewards[agent], *flags, after[agent], infos[agent])
+            acting = [agent for agent in env.agents if not (terminations[agent] or truncations[agent])]
             seen = copied(after)
 
     def _score(self, agent, reward, done, moved):

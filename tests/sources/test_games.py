@@ -9,7 +9,7 @@ from gymnasium import spaces
 from pettingzoo.utils.wrappers import BaseWrapper, OrderEnforcingWrapper
 
 import vecwrap
-from tests.agents import Loop, Party, Turns, choose, copied
+from tests.agents import Crowd, Guests, LingeringCrowd, Loop, Party, Returning, Turns, choose, copied
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from vecwrap.errors import ArgumentError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.rows import batch as batches
@@ -145,6 +145,10 @@ class Blind(BaseWrapper):
 GAMES = {
     "turns": Turns,
     "party": Party,
+    "guests": Guests,
+    "returning": Returning,
+    "crowd": Crowd,
+    "lingering crowd": LingeringCrowd,
     "tictactoe": tictactoe,
     "connect four": connect_four,
     "rps": rps,
@@ -162,7 +166,7 @@ GAMES = {
     "archers": archers,
     "pursuit": pursuit,
 }
-AGENTS = {"party": 4, "turns": 4, "spread": 3, "texas": 3, "archers": 4, "pursuit": 3}
+AGENTS = {"party": 4, "turns": 4, "guests": 4, "returning": 4, "crowd": 4, "lingering crowd": 4, "spread": 3, "texas": 3, "archers": 4, "pursuit": 3}
 STEPS = {"chess": 60, "archers": 30, "pursuit": 40}  # of those that cost much
 
 
@@ -200,13 +204,17 @@ class Look(vecwrap.VecEnvWrapper):
                 assert self.movers[i]
                 self.before[i] = self.seen[i], self.actions[i]
                 self.moves[i] += 1
-            if completed[k] and (self.before[i] is not None or dones[k]):
+            ended = bool(dones[k] and step.live[k] and not step.cut_off[k])
+            moved = self.before[i] is not None
+            assert completed[k] == bool(moved and step.live[k] and (ended or not step.first[k]))
+            if completed[k] or ended:
                 final = bool(dones[k] and step.first[k])
                 last = copied(batches.row(step.final_obs, k)) if final else seen
                 info = row_of(step.final_infos if final else step.infos, k)
                 paid, *flags = step.rewards[k].item(), bool(step.terminations[k]), bool(step.truncations[k])
                 row = self.before[i], paid, *flags, last, info
                 self.transitions[i].append(row)
+                self.before[i] = None
             if step.first[k]:
                 self.moves[i], self.before[i] = 0, None
             if step.live[k] or step.first[k]:

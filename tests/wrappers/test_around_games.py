@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.agents import Loop, Party, Turns, choose
+from tests.agents import Crowd, Guests, LingeringCrowd, Loop, Party, Returning, Turns, choose
 from vecwrap.errors import PlanError
 from vecwrap.rows.compare import assert_same
 
@@ -50,12 +50,12 @@ def loops(make, games=3):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("make", [Turns, Party])
+@pytest.mark.parametrize("make", [Turns, Party, Guests, Returning, Crowd, LingeringCrowd])
 def test_a_monitor_has_a_line_for_each_agents_episode(make, mode, tmp_path):
     for env, _ in played(make, [{"monitor": {"dir": str(tmp_path)}}], mode):
         recent = list(env.find(vecwrap.VecEnvWrapper).recent)
     lines = (tmp_path / "monitor.csv").read_text().splitlines()
-    assert json.loads(lines[0][1:])["env_id"] in ("turns", "party")
+    assert json.loads(lines[0][1:])["env_id"] == make.metadata["name"]
     rows = list(csv.DictReader(lines[1:]))
     assert list(rows[0]) == ["r", "l", "t", "env", "lost", "agent"]
     assert recent[-1].agent == rows[-1]["agent"]
@@ -111,24 +111,29 @@ class Counts(vecwrap.VecEnvWrapper):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("make", [Turns, Party])
+@pytest.mark.parametrize("make", [Turns, Party, Guests, Returning, Crowd, LingeringCrowd])
 def test_a_stack_holds_an_agents_own_observations(make, mode):
     """A row that waits repeats its stack; a turn pushes what the agent then sees, an end what it last saw."""
-    keys = {} if make is Turns else {"keys": ["at"]}
+    in_turns = issubclass(make, Turns)
+    keys = {} if in_turns else {"keys": ["at"]}
     steps = played(make, [Counts, {"framestack": {"k": 3, **keys}}], mode, steps=120)
     stacks = {}
-    of = (lambda seen: seen) if make is Turns else (lambda seen: seen["at"])
+    of = (lambda seen: seen) if in_turns else (lambda seen: seen["at"])
+    present = np.zeros(12, bool)
     for number, (env, (observations, infos, *_)) in enumerate(steps):
         counts = env.find(Counts)
         news, counts.steps = counts.steps, []
         for step in news:
             for k, i in enumerate(step.env_ids.tolist()):
                 final = step.first[k] and step.dones[k]
+                joins = step.live[k] and not present[i]
+                present[i] = step.alive[k]
                 if final and step is news[-1]:
-                    expected = [*stacks[i][1:], of(step.final_obs)[k]]
-                    got = infos["final_obs"][i] if make is Turns else infos["final_obs"][i]["at"]
+                    before = [np.zeros_like(of(step.observations)[k])] * 2 if joins else stacks[i][1:]
+                    expected = [*before, of(step.final_obs)[k]]
+                    got = infos["final_obs"][i] if in_turns else infos["final_obs"][i]["at"]
                     np.testing.assert_array_equal(got, expected)
-                if step.first[k]:
+                if step.first[k] or joins:
                     stacks[i] = [np.zeros_like(of(step.observations)[k])] * 3
                 if step.live[k]:
                     stacks[i] = [*stacks[i][1:], of(step.observations)[k]]

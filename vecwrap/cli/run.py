@@ -36,6 +36,7 @@ from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, Run, other_versions, read_run
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.factories import draws_none
 from vecwrap.tools.evaluate import Quota
 from vecwrap.tools.player import Player
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout
@@ -314,7 +315,8 @@ def _said(error: Exception) -> str:
 def _save_picture(env: VecEnv, path: Path) -> str:
     """Write a picture of the sub-environments now; return the path, or why there is none."""
     if env.render_mode not in ("rgb_array", "human"):
-        return f"none: the environment renders {env.render_mode or 'nothing'}, a picture needs rgb_array"
+        cure = draws_none(env.metadata, env.core.env_id) or "a picture needs rgb_array"
+        return f"none: the environment renders {env.render_mode or 'nothing'}, {cure}"
     try:
         env.get_images(indices=0)  # try only one first: after a failure, OpenGL would end the process on the next
         image = _picture(env)

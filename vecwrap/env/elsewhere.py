@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 from gymnasium.vector import VectorWrapper
 
 from vecwrap.errors import ArgumentError
+from vecwrap.sources.factories import draws_none
 
 _HERE = {
     "seed": "reset(seed=...), or build(..., seed=...)",
@@ -39,10 +40,15 @@ def refuse_mode(mode: Any) -> None:
         )
 
 
-def refuse_render_mode(name: str, mode: str | None, needed: str | None) -> None:
+def refuse_render_mode(name: str, env: Any, needed: str | None) -> None:
+    mode = env.render_mode
+    others = env.metadata.get("render_modes") if needed is None else None  # text, say
+    if mode is None and not others and (why := draws_none(env.metadata, env.core.env_id)):
+        raise ArgumentError(f"{name}: expected an environment that draws pictures; {why}")
     if mode is None and needed is None:
+        example = "rgb_array" if not others or "rgb_array" in others else others[0]
         raise ArgumentError(
-            f'{name}: built without a render mode; expected for example build(..., render_mode="rgb_array")'
+            f'{name}: built without a render mode; expected for example build(..., render_mode="{example}")'
         )
     if needed is not None and mode != needed:
         raise ArgumentError(f'{name}: expected an environment built with render_mode="{needed}", got {mode!r}')

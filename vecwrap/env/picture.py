@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 from vecwrap.rows.saved import put
 from vecwrap.rows.step_result import FloatArray, IntArray, StepResult
+from vecwrap.sources.factories import draws_none
 
 SIZE = (1920, 1080)  # the default maximum width and height of a picture, in pixels
 READABLE = 110  # pixels of width that a label needs
@@ -22,12 +23,15 @@ LARGEST, SMALLEST = 0.6, 0.28  # font scales; below the smallest, text is unread
 STRIP, LINE = 18, 3  # pixels: the height of a label, and the width of the lines between tiles
 
 
-def refuse_without_frames(wrapper: str, render_mode: str | None) -> None:
-    if render_mode != "rgb_array":
-        raise PlanError(
-            f'{wrapper}: expected an environment built with render_mode="rgb_array", got {render_mode!r}; for example '
-            'build(..., render_mode="rgb_array")'
-        )
+def refuse_without_frames(wrapper: str, env: Any) -> None:
+    if env.render_mode == "rgb_array":
+        return
+    if why := draws_none(env.metadata, env.core.env_id):
+        raise PlanError(f"{wrapper}: expected an environment that draws pictures; {why}; leave {wrapper} out")
+    raise PlanError(
+        f'{wrapper}: expected an environment built with render_mode="rgb_array", got {env.render_mode!r}; for example '
+        'build(..., render_mode="rgb_array")'
+    )
 
 
 def grid(num_tiles: int) -> tuple[int, int]:
@@ -180,8 +184,8 @@ class Labels:
         scores = np.where(begun, 0.0, self._scores[rows]) + step.raw_rewards
         lengths = np.where(begun, 0, self._lengths[rows]) + step.acted
         over = step.raw_dones | (step.lost & ~begun)
-        anew = step.raw_first & ~over
-        self._scores[rows] = np.where(anew, 0.0, scores)
+        anew = (step.raw_first | step.opens_absent) & ~over
+        self._scores[rows] = np.where(anew, np.where(step.paid_on_joining, step.raw_rewards, 0.0), scores)
         self._lengths[rows] = np.where(anew, 0, lengths)
         self._ended[rows] = over | (self._ended[rows] & ~live)
 

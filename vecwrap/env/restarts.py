@@ -218,7 +218,8 @@ class Recovery:
             step.infos = make_room(step.infos, "restarted")
         scatter(self._memory(slots), step.rows, step.observations)
         self._flags[0, step.rows], self._flags[1, step.rows] = step.terminations, step.truncations
-        self._over[step.rows] = ~step.first & (step.dones | self._over[step.rows])
+        over = ~step.first & (step.dones | self._over[step.rows])
+        self._over[step.rows] = over | ~step.alive  # an agent that never joined its game has nothing to lose
         self._scheduled[step.rows] = slots.scheduled[step.rows]
         if self._skipped.any():
             self._skipped[step.env_ids[step.first]] = 0
@@ -244,7 +245,7 @@ class Recovery:
         slots.observations.put(i, known["observation"])
         scatter(self._memory(slots), [i], take(slots.observations.batch(), [i]))
         self._flags[:, i] = known["terminated"], known["truncated"]
-        self._over[i], self._seeds[i] = known["over"], known["seed"]
+        self._over[i], self._seeds[i] = known["over"] or known.get("gone", False), known["seed"]
         self.lost[i], self.lost_episodes[i] = known["lost"], known["lost_episodes"]
         self._attributes[i] = self.attributes_of(i, state)
         self._skipped[i] = 0
@@ -297,7 +298,7 @@ class Recovery:
         first, flags = bool(slots.first[i]), (slots.terminations[i], slots.truncations[i])
         scatter(self._memory(slots), [i], take(slots.observations.batch(), [i]))
         self._flags[:, i] = flags
-        self._over[i] = not first and (any(flags) or self._over[i])
+        self._over[i] = slots.gone[i] or (not first and (any(flags) or self._over[i]))
         self._scheduled[i] = slots.scheduled[i]
         if first:
             self._skipped[i] = 0
@@ -323,7 +324,8 @@ class Recovery:
         if self._mode is Autoreset.SAME_STEP or (self._mode is Autoreset.NEXT_STEP and self._begins(np.array([i]))[0]):
             return Reset()
         slots.rewards[i] = slots.raw_rewards[i] = 0.0
-        slots.first[i] = slots.acted[i] = slots.live[i] = slots.raw_dones[i] = slots.raw_first[i] = False
+        slots.acted[i] = slots.completed[i] = slots.live[i] = False
+        slots.first[i] = slots.raw_dones[i] = slots.raw_first[i] = False
         if self._agents:
             slots.waits[i] = slots.gone[i] = True
         slots.observations.put(i, row(self._shown, i))
@@ -368,7 +370,6 @@ class Recovery:
         if stepped is not None:  # the old one's last step was complete; only the reset failed
             for column, value in zip(_of_step(slots), stepped, strict=True):
                 column[i] = value
-            slots.acted[i] = True
             self._tell(i, slots, lost=not slots.raw_dones[i], episode=False)
             return
         running = not self._over[i]
@@ -397,4 +398,5 @@ class Recovery:
 
 
 def _of_step(slots: Slots) -> Sequence[Any]:
-    return slots.rewards, slots.raw_rewards, slots.terminations, slots.truncations, slots.raw_dones
+    flags = slots.acted, slots.completed, slots.terminations, slots.truncations, slots.raw_dones
+    return slots.rewards, slots.raw_rewards, *flags

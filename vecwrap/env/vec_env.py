@@ -311,7 +311,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             mode: rejected; the mode is an argument of ``build``.
         """
         refuse_mode(mode)
-        refuse_render_mode("render", self.render_mode, None)
+        refuse_render_mode("render", self, None)
         return self.call("render")
 
     def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
@@ -320,7 +320,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             indices: which sub-environments, in that order; None means all.
         """
-        refuse_render_mode("get_images", self.render_mode, "rgb_array")
+        refuse_render_mode("get_images", self, "rgb_array")
         return self.call("render", indices=indices)
 
     def picture(self) -> NDArray[np.uint8]:

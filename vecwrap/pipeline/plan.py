@@ -215,7 +215,7 @@ class Plan:
 
 
 def _stage_of(env: VecEnv) -> Stage:
-    return Stage(env.single_observation_space, env.single_action_space, env.render_mode)
+    return Stage.of(env, own=False)
 
 
 class _GameFound(Exception):

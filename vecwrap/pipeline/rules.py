@@ -161,12 +161,12 @@ def no_render_mode(plan: Plan) -> Iterator[Fault]:
     """
     for spot in spots(plan, "video", "tile"):
         if spot.before is not None and spot.before.render_mode != "rgb_array":
-            mode = spot.before.render_mode
+            mode, draws_none = spot.before.render_mode, spot.before.draws_none
             renders = f'renders for "{mode}"' if mode else "renders nothing"
             yield Fault(
                 spot.wrapper,
                 f"it needs images, and the environment {renders}.",
-                "Add render_mode: rgb_array to the pipeline.",
+                f"Leave it out: {draws_none}." if draws_none else "Add render_mode: rgb_array to the pipeline.",
             )
 
 

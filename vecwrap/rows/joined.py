@@ -16,7 +16,7 @@ Row = tuple[StepResult, int]
 
 
 _COLUMNS = (
-    *("rewards", "terminations", "truncations", "first", "acted", "live", "to_move", "alive", "lost"),
+    *("rewards", "terminations", "truncations", "first", "acted", "completed", "live", "to_move", "alive", "lost"),
     *("raw_rewards", "raw_dones", "raw_first"),
 )
 

@@ -88,6 +88,10 @@ class StepResult:
         first: (m,) bool. This observation opens an episode.
         acted: (m,) bool. An action was taken in this row: False on a reset, on the reset step of next-step mode, while
             a row rests, and on a lost row.
+        completed: (m,) bool. A transition of the agent is complete in this row, so the row's reward is what an action
+            earned. The same as ``acted``, except in games in turns: there the agent is to move again, or has left, and
+            has acted since it last was to move. False at its first turn, and for an agent that leaves before that:
+            what they are paid then, no action earned.
         live: (m,) bool. The row has a new observation: False while it rests or waits for its turn, or if it was lost
             without a reset.
         to_move: (m,) bool. In games of several agents: the row's next action will be used. Elsewhere True.
@@ -133,6 +137,7 @@ class StepResult:
     truncations: BoolArray
     first: BoolArray
     acted: BoolArray
+    completed: BoolArray
     live: BoolArray
     to_move: BoolArray
     alive: BoolArray
@@ -160,7 +165,7 @@ class StepResult:
         return bool(known) and (
             known[0] is self.terminations
             and known[1] is self.truncations
-            and known[2] is self.acted is self.live is self.to_move is self.alive
+            and known[2] is self.acted is self.completed is self.live is self.to_move is self.alive
             and known[3] is self.first is self.lost
             and known[3] is self.raw_dones is self.raw_first
         )
@@ -176,13 +181,14 @@ class StepResult:
         return (self.terminations | self.truncations) & (self.live | self.lost)
 
     @property
-    def completed(self) -> BoolArray:
-        """(m,) bool: a transition of the agent ended in this row, whose reward is complete.
+    def paid_on_joining(self) -> BoolArray:
+        """(m,) bool: an agent joined a running game in this row and was paid at once: for the episode that it opens."""
+        return self.raw_first & self.raw_rewards.astype(np.bool_) & ~(self.raw_dones | self.dones)
 
-        The same as ``acted``, except in games in turns: there it ends when the agent is to move again, or leaves.
-        """
-        dones = self.terminations | self.truncations
-        return self.live & np.where(self.first, dones & (self.acted | ~self.lost), True)
+    @property
+    def opens_absent(self) -> BoolArray:
+        """(m,) bool: a game begins in this row without its agent, whose episode, if one was running, is broken off."""
+        return self.first & ~self.alive
 
     @property
     def cut_off(self) -> BoolArray:

@@ -31,7 +31,7 @@ class Slots:
         observations, final_observations, actions: columns of the spaces' leaves.
         rewards, raw_rewards: (num_rows,) float64.
         scheduled: (num_rows,) float64. How many episodes a schedule has supplied.
-        acted, live, terminations, truncations, first, raw_dones, raw_first: (num_rows,) bool.
+        acted, completed, live, terminations, truncations, first, raw_dones, raw_first: (num_rows,) bool.
         waits, gone: (num_rows,) bool. Of agents in games: not ``to_move``, not ``alive``.
         lost: (num_rows,) bool. Written only by the parent.
         infos, final_infos: of rows, and of the episodes that ended in them.
@@ -56,11 +56,11 @@ class Slots:
         self.final_observations = make_column(observation_space, num_rows, allocate, shared=shared)
         self.actions = make_column(action_space, num_rows, allocate, shared=shared, path="action")
         self._numbers = allocate((3, num_rows), np.float64)
-        self._flags = allocate((10, num_rows), np.bool_)
+        self._flags = allocate((11, num_rows), np.bool_)
         self.rewards, self.raw_rewards, self.scheduled = self._numbers
-        self.acted, self.live, self.terminations, self.truncations = self._flags[:4]
-        self.first, self.raw_dones, self.raw_first, self.waits, self.gone, self.lost = self._flags[4:]
-        self._flags_in_stride = bytes([1] * (2 * num_rows) + [0] * (8 * num_rows))
+        self.acted, self.completed, self.live, self.terminations, self.truncations = self._flags[:5]
+        self.first, self.raw_dones, self.raw_first, self.waits, self.gone, self.lost = self._flags[5:]
+        self._flags_in_stride = bytes([1] * (3 * num_rows) + [0] * (8 * num_rows))
         self._yes, self._no = np.ones(num_rows, dtype=np.bool_), np.zeros(num_rows, dtype=np.bool_)
         self._yes.flags.writeable = self._no.flags.writeable = False
         base = MOST_LAYOUTS * first_row  # no two writers give a layout the same number
@@ -90,9 +90,9 @@ class Slots:
         """Have nothing happen in rows, and nobody move; ``keep_dones``: what has ended goes on saying so."""
         self._numbers[:2, rows] = 0.0
         if keep_dones:
-            self._flags[:2, rows] = self._flags[4:7, rows] = False
+            self._flags[:3, rows] = self._flags[5:8, rows] = False
         else:
-            self._flags[:7, rows] = False
+            self._flags[:8, rows] = False
         self.waits[rows] = True
 
     # -- infos and frames ----------------------------------------------------------------------------------------------
@@ -260,6 +260,7 @@ class Slots:
             truncations,
             no,  # first
             yes,  # acted
+            yes,  # completed
             yes,  # live
             yes,  # to_move
             yes,  # alive
@@ -282,7 +283,7 @@ class Slots:
             numbers, flags, observations = numbers.copy(), flags.copy(), copy_batch(observations)
         elif copy and self.rides_the_pipe:  # the arrays are fresh, but not the objects in them
             observations = copy_batch(observations)
-        acted, live, terminations, truncations, first, raw_dones, raw_first, waits, gone, lost = flags
+        acted, completed, live, terminations, truncations, first, raw_dones, raw_first, waits, gone, lost = flags
         indices: Sequence[int] = range(self.num_rows) if whole else env_ids.tolist()
         step = StepResult(
             env_ids,
@@ -293,6 +294,7 @@ class Slots:
             truncations,
             first,
             acted,
+            completed,
             live,
             ~waits,  # to_move
             ~gone,  # alive

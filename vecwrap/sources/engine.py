@@ -125,7 +125,8 @@ class Engine(Several):
         at = [self._at.start + i for i in own]
         slots.observations.fill(at, batches.take(batch, own))
         slots.rewards[at] = slots.raw_rewards[at] = 0.0
-        slots.terminations[at] = slots.truncations[at] = slots.acted[at] = slots.raw_dones[at] = False
+        slots.terminations[at] = slots.truncations[at] = slots.raw_dones[at] = False
+        slots.acted[at] = slots.completed[at] = False
         slots.first[at] = slots.live[at] = slots.raw_first[at] = True
         slots.put_columns(self._rows, take_columns(infos, slice(None)), {})
 
@@ -159,7 +160,8 @@ class Engine(Several):
         slots.raw_rewards[at] = slots.rewards[at]
         slots.terminations[at], slots.truncations[at] = terminations, truncations
         slots.first[at] = slots.raw_first[at] = first
-        slots.acted[at], slots.live[at], slots.raw_dones[at] = acted, acted | first, dones & acted
+        slots.acted[at] = slots.completed[at] = acted
+        slots.live[at], slots.raw_dones[at] = acted | first, dones & acted
         own = {key: value for key, value in infos.items() if key not in OF_ENDS}
         slots.put_columns(self._rows, take_columns(own, slice(None)), finals)
         self._over = dones.copy()

@@ -141,6 +141,14 @@ def no_frames(name: str, got: str) -> str:
     )
 
 
+def draws_none(metadata: Mapping[str, Any], name: str = "the environment") -> str:
+    """Return that an environment has no pictures to give, whatever its render mode; "" if it may have some."""
+    modes = metadata.get("render_modes")
+    if modes is None or {"rgb_array", "rgb_array_list"}.intersection(modes):
+        return ""
+    return f"{name} draws none: no mode in its metadata gives images (render_modes: {', '.join(modes) or 'none'})"
+
+
 def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
     """Copy arguments for one environment, each in its own type; a part that occurs twice stays one."""
     memo = {} if memo is None else memo

@@ -68,6 +68,7 @@ class Game(Several):
         self._mover = 0  # whose turn it is, in games in turns
         self._acting: list[tuple[Any, int]] = []  # who acts in the next step, in simultaneous ones, and their seats
         self._present: list[Any] = []  # what the environment's ``agents`` were
+        self._reported: tuple[int, set[Any]] = 0, set()  # after how many moves it said of whom that they are done
         self._in_stride = False  # whether an ordinary step changes nothing but rewards, observations and infos
         self._stride: list[tuple[Any, int, Callable[[Any], None]]] = []  # who acts in it, and its row
         self._seed: int | None = None
@@ -77,6 +78,8 @@ class Game(Several):
         self._seed_of_takeover: int | None = None
         self._not_made: BaseException | None = None  # why it could not be made anew
         self._left: list[tuple[int, dict[str, Any]]] = []  # rows whose agents left in this step, and their infos
+        self._awaited = [False] * self.num_rows  # seats, in games in turns, whose last action's reward is not complete
+        self._advance: dict[int, float] = {}  # by row, what its agent was paid where no row could have it
         self._frames = [Frames.NONE] * self.num_rows
         self._any_frames = False
 
@@ -85,7 +88,7 @@ class Game(Several):
         return self.env.unwrapped
 
     def describe(self) -> Description:
-        metadata = dict(getattr(self.env, "metadata", None) or {})
+        metadata = {"render_modes": [], **(getattr(self.env, "metadata", None) or {})}
         mode = getattr(self.env, "render_mode", None)
         space, actions = self.observation_space, self.action_space
         agents, words = tuple(map(str, self.agents)), self._padding.words if self._padding else ""
@@ -130,7 +133,12 @@ class Game(Several):
         self._begin(seed, options, self._rest)
 
     def _rest(self) -> None:
-        self._slots.rest(self._at, keep_dones=self.mode is Autoreset.EPISODIC and not self._beginning)
+        slots, at = self._slots, self._at
+        keeps_dones = self.mode is Autoreset.EPISODIC and not self._beginning
+        slots.rest(at, keep_dones=keeps_dones)
+        if keeps_dones:  # but not of an agent that came back in the step in which it left
+            slots.terminations[at] &= slots.gone[at]
+            slots.truncations[at] &= slots.gone[at]
         self._forget_infos()
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None, before_rows: Callable[[], None]) -> None:
@@ -143,6 +151,8 @@ class Game(Several):
         result = env.reset(seed=seed, options=options)
         self._over, self._in_stride = False, False
         self._episode, self._moves = self._episode + 1, 0
+        self._awaited = [False] * self.num_rows
+        self._advance.clear()
         before_rows()
         slots, at = self._slots, self._at
         slots.waits[at] = slots.gone[at] = slots.first[at] = True
@@ -167,12 +177,18 @@ class Game(Several):
         for agent in self._present:
             if agent != mover and agent not in self._others:
                 self._open(self._seat(agent), env.observe(agent), env.infos.get(agent, {}))
-        observation, _, _, _, info = env.last()
+        observation, reward, terminated, truncated, info = env.last()
         self._open(self._mover, observation, info)
-        self._slots.waits[self._first_row + self._mover] = False
+        if terminated or truncated:  # the first step reports it, and nobody moves in that
+            return
+        row = self._first_row + self._mover
+        self._slots.waits[row] = False
+        if reward:  # a reset pays nothing, and the agent's own action clears it
+            self._advance[row] = float_reward(reward)
 
     def _open_all(self, observations: Any, infos: Any) -> None:
         self._present = list(self.env.agents)
+        self._reported = 0, set(observations) - set(self._present)
         self._let_act([(agent, self._seat(agent)) for agent in self._present if agent not in self._others])
         for agent, seat in self._acting:
             if agent not in observations:
@@ -186,20 +202,29 @@ class Game(Several):
         slots.first[row] = slots.live[row] = slots.raw_first[row] = True
         self._write(seat, observation, info)
 
-    def _join(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
-        """Have an agent come into a running game, maybe for the second time."""
-        slots, row = self._slots, self._first_row + seat
-        slots.terminations[row] = slots.truncations[row] = False
-        self._open(seat, observation, info)
+    def _join(self, row: int, reward: Any) -> None:
+        """Have an agent come into a running game, maybe for the second time; its observation follows."""
+        slots = self._slots
+        if slots.raw_dones[row]:  # it left in this very step, and the row's reward is of the episode that ended
+            self._put_final_info(row, next(info for left, info in reversed(self._left) if left == row))
+            self._advance[row] = float_reward(reward)
+        else:
+            slots.terminations[row] = slots.truncations[row] = False
+            self._pay(row, reward)
+        slots.gone[row] = False
+        slots.first[row] = slots.live[row] = slots.raw_first[row] = True
 
     def _step_one(self) -> None:
         """One turn, as a loop over ``env.last()`` takes it; agents that are done leave at once."""
         way, slots, row = self._way, self._slots, self._first_row + self._mover
-        (action,) = slots.actions.get_all([row])
-        way.play.step(action if self._padding is None else self._padding.cut[self._mover](action))
-        self._moves += 1
-        self._rest()
-        slots.acted[row] = True
+        if slots.waits[row]:  # it was done when its game began
+            self._rest()
+        else:
+            (action,) = slots.actions.get_all([row])
+            way.play.step(action if self._padding is None else self._padding.cut[self._mover](action))
+            self._moves += 1
+            self._rest()
+            slots.acted[row] = self._awaited[self._mover] = True
         state = way.state
         if state.agents != self._present:
             self._refuse_vanished()
@@ -213,12 +238,15 @@ class Game(Several):
             seat = self._seat(agent)
             observation, reward, terminated, truncated, info = way.last(agent)
             row = self._first_row + seat
-            if slots.gone[row]:
-                self._join(seat, observation, info)
+            done = terminated or truncated
+            if slots.gone[row] and not done:
+                self._join(row, reward)
             else:
                 self._pay(row, reward)
-                self._write(seat, observation, info)
-            if not (terminated or truncated):
+            if self._awaited[seat]:
+                slots.completed[row], self._awaited[seat] = True, False
+            self._write(seat, observation, info)
+            if not done:
                 slots.waits[row], self._mover = False, seat
                 self._write_frames()
                 return
@@ -267,7 +295,7 @@ class Game(Several):
         self._in_stride = False
         self._rest()
         own = list(self._places)
-        slots.acted[own] = slots.live[own] = True
+        slots.acted[own] = slots.completed[own] = slots.live[own] = True
         slots.waits[own] = False
         for agent, seat in acting:
             if agent not in rewards or agent not in observations:
@@ -275,7 +303,7 @@ class Game(Several):
             self._pay(first + seat, rewards[agent])
             self._write(seat, observations[agent], infos.get(agent) or {})
         if changed:
-            self._go_on_without(observations, terminations, truncations, infos)
+            self._go_on_without(observations, rewards, terminations, truncations, infos)
             if not self._acting:
                 self._end()
                 return
@@ -308,7 +336,10 @@ class Game(Several):
                 slots.put_info(row, info or {})
             put(observation)
 
-    def _go_on_without(self, observations: Any, terminations: Any, truncations: Any, infos: Any) -> None:
+    def _go_on_without(
+        self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any
+    ) -> None:
+        """Have agents leave that are done, and others come; one may do both in this step."""
         before, self._present = self._present, list(self.env.agents)
         stay: list[tuple[Any, int]] = []
         for agent, seat in self._acting:
@@ -324,15 +355,39 @@ class Game(Several):
                     f"{agent} is no longer in agents, though neither terminated nor truncated: expected one of the two "
                     "in the step in which it leaves"
                 )
-        for agent in self._present:
-            if agent not in before and agent not in self._others:
-                seat = self._seat(agent)
-                if agent not in observations:
-                    self._refuse_lacking(agent, observations=observations)
-                self._join(seat, observations[agent], infos.get(agent) or {})
-                self._slots.waits[self._first_row + seat] = False
+        done = {
+            agent: (bool(terminations.get(agent)), bool(truncations.get(agent)))
+            for agent in {**terminations, **truncations}
+            if terminations.get(agent) or truncations.get(agent)
+        }
+        visitors = self._visitors(done, before, observations, rewards)
+        for agent in [*self._present, *visitors]:
+            if agent in before or agent in self._others:
+                continue
+            seat = self._seat(agent)
+            if agent not in observations:
+                self._refuse_lacking(agent, observations=observations)
+            row, info = self._first_row + seat, infos.get(agent) or {}
+            if agent in done:
+                self._pay(row, rewards.get(agent, 0.0))
+                self._leave(seat, *done[agent], observations[agent], info)
+            else:
+                self._join(row, rewards.get(agent, 0.0))
+                self._slots.waits[row] = False
                 stay.append((agent, seat))
+            self._write(seat, observations[agent], info)
         self._let_act(stay)
+
+    def _known_to_be_done(self, moves: int | None = None) -> set[Any]:
+        """Return of whom the game said so with this move, its last one: some go on saying so of those who left."""
+        return self._reported[1] if self._reported[0] == (self._moves if moves is None else moves) else set()
+
+    def _visitors(self, done: Any, before: list[Any], observations: Any, rewards: Any) -> list[Any]:
+        """Return the agents that join in this step, are done at once, and so never were in ``agents``."""
+        known = self._known_to_be_done(self._moves - 1)
+        self._reported = self._moves, set(done)
+        new = done.keys() - known - set(before) - set(self._present)
+        return [agent for agent in self.agents if agent in new and agent in observations and agent in rewards]
 
     def _let_act(self, acting: list[tuple[Any, int]]) -> None:
         self._acting = acting
@@ -341,18 +396,20 @@ class Game(Several):
         self._places: Sequence[int] = self._rows if rows == list(self._rows) else rows  # a range is quicker
 
     def _pay(self, row: int, reward: Any) -> None:
-        self._rewards[row] = self._raw_rewards[row] = reward if type(reward) in NUMBERS else float_reward(reward)
+        paid = reward if type(reward) in NUMBERS else float_reward(reward)
+        self._rewards[row] = self._raw_rewards[row] = paid
+        if self._advance:  # belongs to no transition, but to the score
+            self._raw_rewards[row] = paid + self._advance.pop(row, 0.0)
         self._slots.live[row] = True
 
     def _leave(self, seat: int, terminated: bool, truncated: bool, observation: Any, info: dict[str, Any]) -> None:
         slots, row = self._slots, self._first_row + seat
         slots.terminations[row], slots.truncations[row] = terminated, truncated
         slots.raw_dones[row] = slots.gone[row] = slots.waits[row] = True
-        if self.mode is Autoreset.SAME_STEP:  # the next game may begin in this very step
-            if self._padding is not None:
-                observation = self._padding.fit[seat](observation)
-            self._put_final[seat](observation)
-            self._left.append((row, info))
+        if self._padding is not None:
+            observation = self._padding.fit[seat](observation)
+        self._put_final[seat](observation)  # another episode may open in this very step
+        self._left.append((row, info))
 
     def _end(self) -> None:
         """Nobody is left: the game is over."""
@@ -362,13 +419,16 @@ class Game(Several):
             return
         slots = self._slots
         for row, info in self._left:
-            slots.forget_final_info(row)
-            if info or slots.informed:
-                slots.put_final_info(row, info)
+            self._put_final_info(row, info)
         wanted = [row for row, _ in self._left if self._frames[row - self._first_row] is Frames.ALL]
         if wanted:
             slots.final_frames.update(dict.fromkeys(wanted, frame_of(self.env.render)))
         self._begin(None, None, self._forget_infos)
+
+    def _put_final_info(self, row: int, info: dict[str, Any]) -> None:
+        self._slots.forget_final_info(row)
+        if info or self._slots.informed:
+            self._slots.put_final_info(row, info)
 
     def _step_after_end(self) -> None:
         if self.mode is Autoreset.NEXT_STEP:
@@ -495,6 +555,7 @@ class Game(Several):
             "mover": self._mover,
             "present": list(self._present),
             "acting": [seat for _, seat in self._acting],
+            "reported": sorted(self._seat_of[agent] for agent in self._known_to_be_done() & self._seat_of.keys()),
         }
 
     def _state_of_row(self, row: int) -> dict[str, Any]:
@@ -509,6 +570,8 @@ class Game(Several):
             "options": None,
             "episode": self._episode,
             "steps": self._moves,
+            "awaited": self._awaited[row],
+            "advance": self._advance.get(at, 0.0),
             "observation": row_of(slots.observations.batch(), at),
         }
 
@@ -523,12 +586,17 @@ class Game(Several):
         self._episode, self._moves, self._mover = state["episode"], state["steps"], fitting(state["mover"], 0)
         self._present, self._in_stride = list(fitting(state["present"], [])), False
         self._let_act([(self.agents[seat], seat) for seat in fitting(state["acting"], [])])
+        self._reported = self._moves, {self.agents[seat] for seat in fitting(state["reported"], [])}
 
     def _load_row(self, row: int, state: dict[str, Any]) -> None:
         slots, at = self._slots, self._first_row + row
         slots.terminations[at], slots.truncations[at] = state["terminated"], state["truncated"]
         slots.first[at], slots.waits[at], slots.gone[at] = state["first"], state["waits"], state["gone"]
         slots.observations.put(at, state["observation"])
+        self._awaited[row] = fitting(state["awaited"], False)
+        self._advance.pop(at, None)
+        if paid := fitting(state["advance"], 0.0):
+            self._advance[at] = paid
 
     def failure(self, row: int, index: int, error: BaseException, during: str, action: Any) -> Failure:
         of_row, begins = during in ("step", "reset"), self._beginning

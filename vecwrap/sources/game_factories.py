@@ -58,7 +58,7 @@ class SeenGame(gymnasium.Env[Any, Any]):
             self.padding = seated.padding.words if seated.padding else ""
             self.own_spaces = seated.own_spaces
             self.observation_space, self.action_space = seated.observation_space, seated.action_space
-            self.metadata = dict(getattr(game, "metadata", None) or {})
+            self.metadata = {"render_modes": [], **(getattr(game, "metadata", None) or {})}
             self.render_mode = getattr(game, "render_mode", None)
         finally:
             game.close() if hasattr(game, "close") else None

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from vecwrap.errors import PlanError
 from vecwrap.sources.declares import Declares
 from vecwrap.sources.description import joint_space
-from vecwrap.sources.factories import WrapSubEnv
+from vecwrap.sources.factories import WrapSubEnv, draws_none
 from vecwrap.sources.sub_env import SubEnvFactory
 
 
@@ -28,6 +28,7 @@ class Stage:
     words: str = ""  # the wrapper's ``describe``
     refusal: PlanError | None = None
     num_rows: int | None = None  # of a whole vector
+    draws_none: str = ""  # why there is no render mode that gives pictures, if there is none
 
     @classmethod
     def of(cls, env: Any, refusal: PlanError | None = None, *, own: bool = True) -> Stage:
@@ -41,6 +42,7 @@ class Stage:
             env.describe() if own and refusal is None and isinstance(env, Declares) else "",
             refusal,
             getattr(env, "num_envs", None),
+            draws_none(getattr(env, "metadata", None) or {}),
         )
 
     @classmethod

@@ -133,7 +133,7 @@ class SubEnv:
         self._begin(seed, own_copy(options))
         slots, row = self._slots, self._row  # from here on: in a copy of the process they are others
         slots.rewards[row] = 0.0
-        slots.terminations[row] = slots.truncations[row] = slots.acted[row] = False
+        slots.terminations[row] = slots.truncations[row] = slots.acted[row] = slots.completed[row] = False
         slots.first[row] = slots.live[row] = True
         slots.raw_rewards[row], slots.raw_dones[row], slots.raw_first[row] = self._raw_of_reset()
 
@@ -162,7 +162,7 @@ class SubEnv:
             return
         slots.rewards[row], slots.raw_rewards[row], slots.raw_dones[row] = reward, paid, over
         slots.terminations[row], slots.truncations[row] = terminated, truncated
-        slots.acted[row] = slots.live[row] = True
+        slots.acted[row] = slots.completed[row] = slots.live[row] = True
         slots.raw_first[row] = anew
         slots.first[row] = self._in_stride = False
         if done and self._mode is Autoreset.SAME_STEP:
@@ -421,7 +421,8 @@ class SubEnv:
         assert self._mode is Autoreset.EPISODIC, "the backend refuses to step an ended row"
         slots, row = self._slots, self._row  # the row rests: observation and done flags stay as they are
         slots.rewards[row] = slots.raw_rewards[row] = 0.0
-        slots.acted[row] = slots.live[row] = slots.first[row] = slots.raw_dones[row] = slots.raw_first[row] = False
+        slots.acted[row] = slots.completed[row] = slots.live[row] = False
+        slots.first[row] = slots.raw_dones[row] = slots.raw_first[row] = False
         slots.forget_info(row)
 
     def _raw_of_reset(self) -> tuple[float, bool, bool]:

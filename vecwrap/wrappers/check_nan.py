@@ -88,7 +88,8 @@ class CheckNan(VecEnvWrapper):
     def on_step(self, step: StepResult) -> None:
         steps = self._steps[step.rows] + step.acted
         self._steps[step.rows] = np.where(step.first, 0, steps)
-        found = self._find("rewards", step.rewards, step.completed)
+        paid = step.completed | (step.raw_rewards != 0)  # or before the agent's first action
+        found = self._find("rewards", step.rewards, paid)
         if found is None and step.final_obs is not None:
             found = self._find("final_obs", step.final_obs, step.first & step.dones)
         if found is None:

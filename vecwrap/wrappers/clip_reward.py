@@ -19,7 +19,8 @@ class ClipReward(VecEnvWrapper):
     the monitor is in the chain.
 
     At an episode's end:
-        The last reward is clipped like any other. A row in which no action was taken has reward 0, whatever ``low`` is.
+        The last reward is clipped like any other. A row in which no action was completed and nothing was paid has
+        reward 0, whatever ``low`` is.
 
     Args:
         env: what it wraps.
@@ -55,4 +56,5 @@ class ClipReward(VecEnvWrapper):
         if self.low is None and self.high is None:
             step.rewards = np.sign(step.rewards)
         else:
-            step.rewards = np.where(step.completed, np.clip(step.rewards, self.low, self.high), step.rewards)
+            counts = step.completed | (step.rewards != 0)  # or the agent was paid before its first action
+            step.rewards = np.where(counts, np.clip(step.rewards, self.low, self.high), step.rewards)

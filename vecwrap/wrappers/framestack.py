@@ -16,7 +16,7 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import at_least, one_of
 from vecwrap.rows import members
 from vecwrap.rows.batch import Batch, recycle
-from vecwrap.rows.saved import fitting
+from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -94,6 +94,7 @@ class FrameStack(VecEnvWrapper):
         self.axis = axis
         self.padding = padding
         self.channels = channels
+        self._present = np.ones(env.num_envs, dtype=np.bool_)  # in games: whose agents were in the game
         self._stacks = {key: _Stack(box, env.num_envs, k, axis, channels, padding) for key, box in stacked.items()}
         space = members.replaced(space, {key: each.space for key, each in self._stacks.items()})
         self.face.has_observations(self, space)
@@ -103,20 +104,24 @@ class FrameStack(VecEnvWrapper):
     def on_step(self, step: StepResult) -> None:
         """Stack terminal observations with the ended history, clear rows that open an episode, then append."""
         observations, final_obs = step.observations, step.final_obs
+        joined = step.live & ~self._present[step.rows]  # an agent may join and be done in one step
+        self._present[step.rows] = step.alive
         stacks, final_stacks = {}, {}
         for key, each in self._stacks.items():
             final = None if final_obs is None else members.of(final_obs, key)
-            stacks[key], final_stacks[key] = each.push(step, members.of(observations, key), final)
+            stacks[key], final_stacks[key] = each.push(step, members.of(observations, key), final, joined)
         step.observations = members.with_new(observations, stacks)
         if final_obs is not None:
             step.final_obs = members.with_new(final_obs, final_stacks)
 
     def wrapper_state(self) -> dict[str, Any]:
-        return {"stacks": members.with_new({}, {key: each.all() for key, each in self._stacks.items()})}
+        stacks = members.with_new({}, {key: each.all() for key, each in self._stacks.items()})
+        return {"stacks": stacks, "present": self._present.copy()}
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         for key, each in self._stacks.items():
             each.load(fitting(members.of(state["stacks"], key), each.all(), "stacks"))
+        put(self._present, state["present"], "present")
 
 
 class _Shown(Shown):
@@ -165,10 +170,13 @@ class _Stack:
         if short and low.itemsize in _PIXELS:
             self._cv2 = load_cv2("framestack")
 
-    def push(self, step: StepResult, observations: Array, final_obs: Array | None) -> tuple[Array, Array | None]:
+    def push(
+        self, step: StepResult, observations: Array, final_obs: Array | None, joined: BoolArray
+    ) -> tuple[Array, Array | None]:
         """Return the stacks of observations and of final observations, as fresh arrays, and remember the former."""
-        endings = [] if final_obs is None else self._endings(step, final_obs)
-        self._append(step, observations.reshape(len(observations), *self._values[0].shape[1:]))
+        opens = step.first if step.in_stride else step.first | joined
+        endings = [] if final_obs is None else self._endings(step, final_obs, joined)
+        self._append(step, observations.reshape(len(observations), *self._values[0].shape[1:]), opens)
         stacks = self._of(step.rows)
         if final_obs is None:
             return stacks, None
@@ -185,9 +193,9 @@ class _Stack:
         for value, loaded in zip(self._values, np.moveaxis(split, 1 + self._axis, 0), strict=True):
             value[:] = loaded.reshape(value.shape)
 
-    def _append(self, step: StepResult, observations: Array) -> None:
+    def _append(self, step: StepResult, observations: Array, first: BoolArray) -> None:
         """Append the newest values and drop the oldest, in rows with a new observation."""
-        live, first, values, in_stride = step.live, step.first, self._values, step.in_stride
+        live, values, in_stride = step.live, self._values, step.in_stride
         if not in_stride:
             live = live | first  # an agent may be absent when its game begins, and its row opens all the same
         if (in_stride or live.all()) and len(live) == len(values[0]):  # the newest reuse the memory of the oldest
@@ -203,12 +211,16 @@ class _Stack:
             for older in values[:-1]:
                 older[step.env_ids[first]] = padding
 
-    def _endings(self, step: StepResult, final_obs: Array) -> list[tuple[BoolArray, Array]]:
+    def _endings(self, step: StepResult, final_obs: Array, joined: BoolArray) -> list[tuple[BoolArray, Array]]:
         """Stack terminal observations with the history of the episodes that they end, before it is cleared."""
         ended = step.first & step.dones
         history = [value[step.env_ids[ended]] for value in self._values[1:]]
         newest = final_obs[ended].astype(self.space.dtype, copy=False)
-        endings = [(ended, self._together([*history, newest.reshape(len(newest), *self._values[0].shape[1:])]))]
+        newest = newest.reshape(len(newest), *self._values[0].shape[1:])
+        alone = joined[ended]
+        for older in history if alone.any() else ():
+            older[alone] = newest[alone] if self._padding == "first" else 0
+        endings = [(ended, self._together([*history, newest]))]
         lost = step.cut_off
         if np.count_nonzero(lost):  # its last observation is in the history already
             endings.append((lost, self._of(step.env_ids[lost])))

@@ -225,11 +225,14 @@ class Monitor(VecEnvWrapper):
         closed = over | lost
         if np.count_nonzero(closed):
             self._close_episodes(step, closed, lost)
-        for at in (closed | opens).nonzero()[0].tolist():  # usually one or two
+        opens = opens & step.alive
+        changes = (closed | opens | step.opens_absent).nonzero()[0].tolist()  # usually one or two
+        joined = step.paid_on_joining if changes else ()
+        for at in changes:
             i = step.env_ids.item(at)
             self._past_steps += self._lengths.item(i)
-            self._returns[i], self._lengths[i] = 0.0, 0
             self._running[i] = begins = opens.item(at)
+            self._returns[i], self._lengths[i] = paid.item(at) if joined[at] else 0.0, 0
             if begins:
                 self._started[i] = time.perf_counter()
 
@@ -294,13 +297,15 @@ class Monitor(VecEnvWrapper):
     def _close_episodes(self, step: StepResult, closed: BoolArray, lost: BoolArray) -> None:
         ids, returns, lengths = step.env_ids, self._returns[step.rows], self._lengths[step.rows]
         if self.count is not None:
-            closed = self.count(ids, closed & self._running[step.rows], lost, returns, lengths)
+            if not self.env.possible_agents:  # an agent may be done in the step in which it joins a game
+                closed = closed & self._running[step.rows]
+            closed = self.count(ids, closed, lost, returns, lengths)
             lost = np.zeros_like(lost)
         now, steps = time.perf_counter(), self.num_steps
         ended: dict[int, Episode] = {}  # by place
         for at in closed.nonzero()[0].tolist():
             i = ids.item(at)
-            seconds = round(now - self._started.item(i), 6)
+            seconds = round(now - self._started.item(i), 6) if self._running.item(i) else 0.0
             ended[at] = Episode(returns.item(at), lengths.item(at), seconds, i, self._agents[i], steps)
         reported = {at: episode for at, episode in ended.items() if not lost.item(at)}
         if reported:

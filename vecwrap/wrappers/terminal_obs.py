@@ -152,7 +152,8 @@ class TerminalObs(VecEnvWrapper):
             ending = Ending(row(terminal, i), float(scores[i]), int(lengths[i]), *flags)
             self._endings[step.env_ids[i]].append(ending)
         cleared = ended | step.first
-        self._scores[step.rows] = np.where(cleared, 0.0, scores)
+        joined = step.paid_on_joining
+        self._scores[step.rows] = np.where(cleared, np.where(joined, paid, 0.0), scores)
         self._lengths[step.rows] = np.where(cleared, 0, lengths)
 
     def wrapper_state(self) -> dict[str, Any]:

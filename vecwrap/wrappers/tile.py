@@ -56,7 +56,7 @@ class Tile(VecEnvWrapper):
 
     def __init__(self, env: VecEnv, labels: bool = False, *, size: tuple[int, int] = tiles.SIZE) -> None:
         super().__init__(env)
-        tiles.refuse_without_frames("tile", env.render_mode)
+        tiles.refuse_without_frames("tile", env)
         if min(size) < 16:
             raise PlanError(f"tile: size: expected a width and a height of at least 16 pixels, got {tuple(size)}")
         if labels and env.possible_agents:

@@ -117,7 +117,7 @@ class Video(VecEnvWrapper):
         name: str = "video",
     ) -> None:
         super().__init__(env)
-        refuse_without_frames("video", env.render_mode)
+        refuse_without_frames("video", env)
         fps = float(env.metadata.get("render_fps") or 30) if fps is None else float(fps)
         if not 0 < fps < 1000:
             raise PlanError(f"video: fps: expected a number above 0 and below 1000, got {fps:g}")

@@ -2,11 +2,13 @@
 
 from functools import partial
 
+import gymnasium
 import pytest
 from gymnasium.wrappers import TimeLimit
 
 import vecwrap
-from vecwrap.errors import PlanError
+from tests.agents import Guests
+from vecwrap.errors import ArgumentError, PlanError
 
 
 def check(line, *wrappers, **settings):
@@ -36,6 +38,46 @@ def test_images_that_are_rendered(wrapper):
 def test_another_render_mode_is_named(camera_and_joints):
     (finding,) = check(camera_and_joints, "video", render_mode="ansi")
     assert 'renders for "ansi"' in finding.reason
+
+
+class Blind(gymnasium.Env):
+    """Draws nothing, and says so."""
+
+    metadata = {"render_modes": []}
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (1,)), gymnasium.spaces.Discrete(2)
+
+
+class Text(Blind):
+    metadata = {"render_modes": ["ansi"]}
+
+
+class Silent(Guests):
+    """Says nothing of pictures."""
+
+    metadata = {"name": "silent"}
+
+
+@pytest.mark.parametrize("wrapper", ["video", "tile"])
+@pytest.mark.parametrize(("make", "modes"), [(Guests, "none"), (Silent, "none"), (Blind, "none"), (Text, "ansi")])
+def test_what_draws_no_pictures_is_not_told_to_render_any(make, modes, wrapper):
+    said = f"draws none: no mode in its metadata gives images (render_modes: {modes})"
+    (finding,) = check(make, wrapper)
+    assert finding.id == "no_render_mode"
+    assert said in finding.fix
+    with pytest.raises(PlanError) as refused:
+        vecwrap.build(make, n=1, wrappers=[wrapper], backend="dummy")
+    with vecwrap.build(make, n=1, backend="dummy") as env, pytest.raises(ArgumentError) as also:
+        env.get_images()
+    for text in (str(refused.value), str(also.value)):
+        assert said in text
+    for text in (finding.fix, str(refused.value), str(also.value)):
+        assert "rgb_array" not in text
+
+
+def test_render_names_a_mode_that_there_is():
+    for make, expected in ((Guests, "guests draws none"), (Text, r'for example build\(..., render_mode="ansi"\)')):
+        with vecwrap.build(make, n=1, backend="dummy") as env, pytest.raises(ArgumentError, match=expected):
+            env.render()
 
 
 def test_wrappers_outside_of_the_recorder_are_looked_at_all_the_same():

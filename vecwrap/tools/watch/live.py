@@ -25,6 +25,7 @@ from vecwrap.errors import VecwrapError, cut, printable, printable_lines, text_o
 from vecwrap.pipeline.run_folder import VIDEOS
 from vecwrap.rows.batch import Batch, copy, row
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
+from vecwrap.sources.factories import draws_none
 from vecwrap.tools.plot import Run, Seed, read_runs
 from vecwrap.tools.watch.recording import Recording
 from vecwrap.tools.watch.server import LOOPBACK, Page, serve
@@ -312,10 +313,8 @@ class _Onlooker:
         self.tiles = (list(range(n)) if firsts is None else firsts)[:MOST_TILES]
         self.why_no_frames = ""
         if backend.render_mode != "rgb_array":
-            self.why_no_frames = (
-                f"No frames: the environment renders {backend.render_mode or 'nothing'}; build it with "
-                'render_mode="rgb_array".'
-            )
+            cure = draws_none(backend.metadata, env.core.env_id) or 'build it with render_mode="rgb_array"'
+            self.why_no_frames = f"No frames: the environment renders {backend.render_mode or 'nothing'}; {cure}."
         elif env.core.is_engine:
             self.why_no_frames = "No frames: an engine sends none."
         self.frames: dict[int, NDArray[np.uint8]] = {}
@@ -384,8 +383,10 @@ class _Onlooker:
         ids = step.env_ids
         self.steps += int(np.count_nonzero(step.acted))
         if not self._has_monitor:
-            self.scores[ids] = np.where(step.raw_first, 0.0, self.scores[ids] + step.raw_rewards)
-            self.lengths[ids] = np.where(step.raw_first, 0, self.lengths[ids] + step.acted)
+            begins = step.raw_first | step.opens_absent
+            score = np.where(begins, 0.0, self.scores[ids]) + step.raw_rewards
+            self.scores[ids] = np.where(begins & ~step.paid_on_joining, 0.0, score)
+            self.lengths[ids] = np.where(begins, 0, self.lengths[ids] + step.acted)
         lives = step.infos.get("lives")
         if isinstance(lives, np.ndarray) and lives.dtype.kind in "iuf" and lives.shape == ids.shape:
             told = step.infos.get("_lives", np.ones(len(ids), dtype=np.bool_))

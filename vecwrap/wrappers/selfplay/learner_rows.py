@@ -28,7 +28,7 @@ INFOS = ("opponent", "seat", "result")
 MOST_IN_VAIN = 100  # games in a row in which the learner was never to move
 STREAM = 0x0110  # of a game's own numbers, beside those that the environment draws from its seed
 _SUMS = ("rewards", "raw_rewards")
-_FLAGS = ("terminations", "truncations", "first", "acted", "live", "lost", "raw_dones", "raw_first")
+_FLAGS = ("terminations", "truncations", "first", "acted", "completed", "live", "lost", "raw_dones", "raw_first")
 _SAVED = ("running", "left", "returns", "episodes", "in_vain", "to_move", "alive")
 
 Draw = Callable[[np.random.Generator], tuple[str, Sequence[int]]]
@@ -329,12 +329,12 @@ class LearnerRows:
             paid = getattr(step, name)[at]
             row[name][rows] += np.where(opened, 0.0, paid)
             self._early[name][rows] += np.where(opened, paid, 0.0)
-        for name in ("terminations", "truncations", "lost", "acted", "raw_dones"):
+        for name in ("terminations", "truncations", "lost", "acted", "completed", "raw_dones"):
             row[name][rows] |= getattr(step, name)[at] & ~opened
         row["live"][rows] |= step.live[at]
         cut = row["lost"][rows] & (row["terminations"][rows] | row["truncations"][rows])
         if cut.any():  # what the learner did was lost with the game
-            for name in (*_SUMS, "acted"):
+            for name in (*_SUMS, "acted", "completed"):
                 row[name][rows[cut]] = 0
         ended = step.dones[at] & (step.live[at] | step.lost[at]) & ~opened
         if ended.any():
