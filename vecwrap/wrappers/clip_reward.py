@@ -54,5 +54,7 @@ class ClipReward(VecEnvWrapper):
     def on_step(self, step: StepResult) -> None:
         if self.low is None and self.high is None:
             step.rewards = np.sign(step.rewards)
+            step.change_unplayed(np.sign)
         else:
             step.rewards = np.where(step.completed, np.clip(step.rewards, self.low, self.high), step.rewards)
+            step.change_unplayed(lambda paid: np.where(paid != 0, np.clip(paid, self.low, self.high), paid))
