@@ -429,6 +429,7 @@ class LearnerRows:
         for game in games:
             step, at = self._held.pop(game), np.array([game])
             self._opening[game] = self._row["first"][self._own_rows(at)] = True
+            self._earlier[game] = len(self._unplayed.get(game, ()))
             self._returns[game] += step.raw_rewards
             took_part = self._add_up(step, at, np.zeros(1, np.bool_))
             if self._over(step, at).any():
