@@ -149,6 +149,9 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
                 info["terminal_observation"] = _last_of(step, i, rested)
             info.update(of_step)
             infos[i] = info
+        if step.games_ended is not None:
+            for i in step.games_ended.nonzero()[0].tolist():
+                infos[i]["games_ended"] = step.games_ended.item(i)
         return infos
 
     def _own(self, observations: Any) -> Any:

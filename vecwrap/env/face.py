@@ -424,7 +424,11 @@ class Face:
         infos = make_room(infos, "to_move", "alive")
         everyone = np.ones(len(step.env_ids), dtype=np.bool_)
         flags = {"to_move": step.to_move.copy(), "alive": step.alive.copy()}
-        return {**infos, **flags, "_to_move": everyone, "_alive": everyone.copy()}
+        infos = {**infos, **flags, "_to_move": everyone, "_alive": everyone.copy()}
+        if step.games_ended is not None:
+            infos = make_room(infos, "games_ended")
+            infos = {**infos, "games_ended": step.games_ended.copy(), "_games_ended": everyone.copy()}
+        return infos
 
     def _shows_masks(self) -> bool:
         """Whether the sub-environments have masks among their observations, which wrappers may have taken out."""

@@ -8,6 +8,9 @@ from typing import Any
 
 from gymnasium import spaces
 
+from vecwrap.rows.infos import own_copy
+
+_GENERATORS = frozenset({"rng", "rngs"})  # which go on where the policy left them
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -16,7 +19,8 @@ class PolicyCall:
 
     A policy is a callable ``policy(observations)`` of batched observations that returns actions, or actions and a dict
     of extras; or a model with ``predict(observation, state, episode_start, deterministic)``, as in Stable-Baselines3,
-    that returns actions and its next state.
+    that returns actions and its next state. Observations, masks and infos are its own copies: what it writes into them
+    changes nothing.
     """
 
     def __init__(self, policy: Any, keywords: frozenset[str], where: str, *, deterministic: bool) -> None:
@@ -36,7 +40,8 @@ class PolicyCall:
         self, observations: Any, keywords: Mapping[str, Any], state: Any, episode_start: Any, action_space: Any
     ) -> tuple[Any, Any]:
         """Return actions for m rows, and the next state; None if it has no state."""
-        given = {name: keywords[name] for name in self.given}
+        observations = own_copy(observations)
+        given = {name: keywords[name] if name in _GENERATORS else own_copy(keywords[name]) for name in self.given}
         if self.has_state:
             given |= {"state": state, "episode_start": episode_start, "deterministic": self._deterministic}
             actions, state = self._function(observations, **given)

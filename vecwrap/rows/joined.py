@@ -39,6 +39,9 @@ def join(rows: Sequence[Row], env_ids: IntArray, num_envs: int, like: StepResult
         final_obs = _gathered(rows, lambda step: step.observations if step.final_obs is None else step.final_obs)
         each = [row_of(step.final_infos or {}, k) if end else {} for (step, k), end in zip(rows, ended, strict=True)]
         final_infos = columns(own_copy(each))
+    games_ended = None
+    if any(step.games_ended is not None for step, _ in rows):
+        games_ended = np.array([0 if step.games_ended is None else step.games_ended[k] for step, k in rows])
     if any(step.raw_of_step is not None for step, _ in rows):
         pairs = [(step.raw_of_step or (step.raw_rewards, step.raw_dones), k) for step, k in rows]
         raw_of_step = np.array([paid[k] for (paid, _), k in pairs]), np.array([over[k] for (_, over), k in pairs])
@@ -53,6 +56,13 @@ def join(rows: Sequence[Row], env_ids: IntArray, num_envs: int, like: StepResult
         final_frames=_frames(rows, "final_frames"),
         raw_of_step=raw_of_step,
         added=tuple(dict.fromkeys(name for step, _ in rows for name in step.added)),
+        games_ended=games_ended,
+        unplayed=tuple(
+            game._replace(env_id=i)
+            for (step, k), i in zip(rows, env_ids.tolist(), strict=True)
+            for game in step.unplayed
+            if game.env_id == step.env_ids[k]
+        ),
         **numbers,
     )
 

@@ -8,9 +8,10 @@ OneOf and custom spaces) are one-dimensional object arrays. Only the outermost e
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -22,7 +23,7 @@ from vecwrap.rows.infos import make_room
 if TYPE_CHECKING:
     from vecwrap.errors import SubEnvError
 
-__all__ = ["Autoreset", "BoolArray", "FloatArray", "Frames", "Infos", "IntArray", "StepResult"]
+__all__ = ["Autoreset", "BoolArray", "FloatArray", "Frames", "Infos", "IntArray", "StepResult", "UnplayedGame"]
 
 BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
@@ -67,6 +68,26 @@ class Frames(Enum):
     NONE = "none"
     OPENING = "opening"
     ALL = "all"
+
+
+class UnplayedGame(NamedTuple):
+    """A game that ended for a row's agent before the agent's first move: it has a score, but no transition.
+
+    Attributes:
+        env_id: the row.
+        reward: what the agent received in it.
+        raw_reward: the environment's own rewards in it, before any wrapper clipped or scaled them.
+        lost: the game ended because its sub-environment was lost, so the rewards are no score.
+        seconds: how long it took.
+        infos: the agent's last info, and what wrappers added to it.
+    """
+
+    env_id: int
+    reward: float
+    raw_reward: float
+    lost: bool
+    seconds: float
+    infos: Infos
 
 
 @dataclass(slots=True)
@@ -116,6 +137,10 @@ class StepResult:
         added: the names of columns that wrappers added to ``infos``; these are about the step, even if the row's other
             infos are those of the reset that followed it.
         ordinary: for ``in_stride``: the flags that it goes by, while they are those with which nothing happens.
+        unplayed: the games of these rows that began and ended within this result, before the agent's first move, in
+            their order; they came after the end that the row itself shows, and before the game that it opens.
+        games_ended: (m,) int64 or None. Where others move too: how many games of the agent ended in this row, those of
+            ``unplayed`` included and lost ones not.
 
     >>> import vecwrap
     >>> class Look(vecwrap.VecEnvWrapper):
@@ -154,6 +179,8 @@ class StepResult:
     failures: tuple[SubEnvError, ...] = ()
     added: tuple[str, ...] = ()
     ordinary: tuple[BoolArray, ...] = ()
+    unplayed: tuple[UnplayedGame, ...] = ()
+    games_ended: IntArray | None = None
 
     @property
     def in_stride(self) -> bool:
@@ -213,6 +240,17 @@ class StepResult:
         infos = self.infos if key in self.added else make_room(self.infos, key)
         self.infos = {**infos, key: values, f"_{key}": mask}
         self.added = (*self.added, key)
+
+    def change_unplayed(self, change: Callable[[FloatArray], FloatArray]) -> None:
+        """Change the rewards of ``unplayed`` games, as a wrapper changes ``rewards``.
+
+        Args:
+            change: from the rewards of k games, (k,) float64, to as many; not called without any.
+        """
+        if self.unplayed:
+            changed = change(np.array([game.reward for game in self.unplayed]))
+            games = zip(self.unplayed, changed.tolist(), strict=True)
+            self.unplayed = tuple(game._replace(reward=reward) for game, reward in games)
 
     def replace(self, **changes: Any) -> StepResult:
         """Return a copy that shares its arrays with this one.

@@ -120,12 +120,11 @@ def evaluate(
     player = Player(quota.monitor, policy, deterministic=deterministic)
     with _unchanged(env, seed), progress_bar("evaluate", episodes, progress) as show:
         observations, _ = player.reset(seed=seed)
-        while True:
+        show(quota.number)
+        while not quota.met.all():  # a reset may have met it, with games that others ended before the first move
             observations, _, terminations, truncations, _ = player.step(player.act(observations))
             show(quota.number)
-            if quota.met.all():
-                break
-            again = terminations | truncations
+            again = (terminations | truncations) & ~quota.met.all()
             if env.core.autoreset is Autoreset.EPISODIC:
                 again &= ~quota.met  # others may rest for good
             if env.metadata["autoreset_mode"] == AutoresetMode.DISABLED and again.any():

@@ -21,6 +21,7 @@ from vecwrap.errors import SpecError, VecwrapError, did_you_mean
 from vecwrap.interrupts import comes_again, counted_once
 from vecwrap.sources.import_paths import import_target
 from vecwrap.tools.player import RandomPolicy
+from vecwrap.wrappers.monitor import Monitor
 
 Policy: TypeAlias = Callable[..., Any]
 
@@ -34,8 +35,9 @@ def rollout(
     sub-environments, rounded up to a whole vector step. None: no limit.
     """
     mode = env.metadata["autoreset_mode"]
-    observations, _ = env.reset()
+    observations, infos = env.reset()
     start = time.perf_counter()
+    tally.add(0, infos, 0.0, env)  # games may have ended within the reset
     resetting = np.zeros(env.num_envs, bool)
     while not (
         interrupt.asked
@@ -43,12 +45,13 @@ def rollout(
         or (episodes is not None and tally.episodes >= episodes)
     ):
         observations, _, terminations, truncations, infos = env.step(policy(observations))
-        tally.add(int((~resetting).sum()), infos, time.perf_counter() - start)
+        tally.add(int((~resetting).sum()), infos, time.perf_counter() - start, env)
         dones = terminations | truncations
         if mode == AutoresetMode.NEXT_STEP:
             resetting = dones
         elif mode == AutoresetMode.DISABLED and dones.any():
-            observations, _ = env.reset(options={"reset_mask": dones})
+            observations, infos = env.reset(options={"reset_mask": dones})
+            tally.add(0, infos, time.perf_counter() - start, env)
         yield
 
 
@@ -88,14 +91,20 @@ class Tally:
         recent = self.scores[-self.window :]
         return (float(np.mean(recent)), float(np.std(recent))) if recent else None
 
-    def add(self, acted: int, infos: dict[str, Any], seconds: float) -> None:
+    def add(self, acted: int, infos: dict[str, Any], seconds: float, env: VecEnv | None = None) -> None:
+        """Count what a step or reset gave; of several games that ended in one row, infos have the last alone."""
         self.steps += acted
         self.seconds = seconds
         self._recent.append((seconds, self.steps))
-        if self.stats_key in infos:
-            ended, mask = infos[self.stats_key], infos[f"_{self.stats_key}"]
-            self.scores.extend(ended["r"][mask].tolist())
-            self.lengths.extend(ended["l"][mask].tolist())
+        if self.stats_key not in infos:
+            return
+        ended, mask = infos[self.stats_key], infos[f"_{self.stats_key}"]
+        scores, lengths = ended["r"][mask].tolist(), ended["l"][mask].tolist()
+        for wrapper in () if env is None else env.chain:
+            if isinstance(wrapper, Monitor) and wrapper.stats_key == self.stats_key:
+                scores, lengths = ([episode[k] for episode in wrapper.latest] for k in (0, 1))
+        self.scores += scores
+        self.lengths += lengths
 
 
 # -- Ctrl-C and SIGTERM -----------------------------------------------------------------------------------------------

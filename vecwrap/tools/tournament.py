@@ -217,7 +217,7 @@ def _play(
     """Play all matches, several at once; yield each with the player's result."""
     referee = _Referee(env)
     k, games = len(env.possible_agents), env.num_envs // len(env.possible_agents)
-    pool.bind(env.single_observation_space, env.single_action_space, env.core.env_id)
+    pool.bind(env.single_observation_space, env.single_action_space, env.core.env_id, write=False)
     moves = Moves(pool, env.single_action_space, deterministic=False, where="tournament")
     waiting, free = iter(matches), list(range(games))
     running: dict[int, Match] = {}

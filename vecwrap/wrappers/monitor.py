@@ -9,9 +9,9 @@ import re
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -87,6 +87,7 @@ class Monitor(VecEnvWrapper):
         num_episodes, episode_count: how many games ended.
         games: the scores so far and the lengths of the games that are running, and which are.
         num_steps: the agent steps of all sub-environments; a loaded state continues the count.
+        latest: the games that ended in the last step or reset; several may be of one row, behind ``opponents``.
         recent: the last 100 games, as ``Episode(score, length, seconds, env, agent, steps)``.
         return_queue, length_queue, time_queue: their scores, lengths and seconds, as with ``RecordEpisodeStatistics``.
         paths: the files of rows, ``()`` without ``dir`` or without ``"csv"``.
@@ -163,6 +164,7 @@ class Monitor(VecEnvWrapper):
         self._columns = (*COLUMNS, "agent") if env.possible_agents else COLUMNS
         self._check()
         self.num_episodes = 0
+        self.latest: tuple[Episode, ...] = ()
         self.recent: deque[Episode] = deque(maxlen=100)
         self.return_queue: deque[float] = deque(maxlen=100)
         self.length_queue: deque[int] = deque(maxlen=100)
@@ -208,7 +210,7 @@ class Monitor(VecEnvWrapper):
         self._pipeline_hash = pipeline.hash
 
     def on_step(self, step: StepResult) -> None:
-        rows = step.rows
+        rows, self.latest = step.rows, ()
         if step.in_stride:
             self._returns += step.raw_rewards if self.rewards == "raw" else step.rewards
             self._lengths += 1
@@ -223,7 +225,7 @@ class Monitor(VecEnvWrapper):
         self._returns[rows] += paid
         self._lengths[rows] += step.acted
         closed = over | lost
-        if np.count_nonzero(closed):
+        if np.count_nonzero(closed) or step.unplayed:
             self._close_episodes(step, closed, lost)
         opens = opens & step.alive
         changes = (closed | opens | step.opens_absent).nonzero()[0].tolist()  # usually one or two
@@ -307,33 +309,50 @@ class Monitor(VecEnvWrapper):
             i = ids.item(at)
             seconds = round(now - self._started.item(i), 6) if self._running.item(i) else 0.0
             ended[at] = Episode(returns.item(at), lengths.item(at), seconds, i, self._agents[i], steps)
-        reported = {at: episode for at, episode in ended.items() if not lost.item(at)}
-        if reported:
-            self._report(step, reported)
-            if self._kept is not None:
-                self._kept.extend((episode, now) for episode in reported.values())
-        for at, episode in ended.items() if self._files else ():
+        games = [
+            _Game(at, episode, lost.item(at), _info_of_end(step, self.info_keys, at)) for at, episode in ended.items()
+        ]
+        games += self._unplayed(step, steps)
+        self._report(step, [game for game in games if not game.lost], now)
+        for game in games if self._files else ():
             if self._files:  # until one of them can no longer be written
-                end = _info_of_end(step, self.info_keys, at)
-                who = [episode.agent] * (len(self._columns) - len(COLUMNS))
-                self._write(episode, lost.item(at), [*who, *(_cell(end.get(key, "")) for key in self.info_keys)])
+                who = [game.episode.agent] * (len(self._columns) - len(COLUMNS))
+                cells = (_cell(game.info.get(key, "")) for key in self.info_keys)
+                self._write(game.episode, game.lost, [*who, *cells])
 
-    def _report(self, step: StepResult, ended: dict[int, Episode]) -> None:
+    def _unplayed(self, step: StepResult, steps: int) -> Iterator[_Game]:
+        """Games that ended within this step, before the first move of a row's agent."""
+        for game in step.unplayed:
+            i, score = game.env_id, game.raw_reward if self.rewards == "raw" else game.reward
+            lost = game.lost
+            if self.count is not None:
+                row, one = np.array([i]), np.array([True])
+                if not self.count(row, one, np.array([lost]), np.array([score]), np.array([0]))[0]:
+                    continue
+                lost = False
+            episode = Episode(score, 0, game.seconds, i, self._agents[i], steps)
+            found = {key: game.infos[key] for key in self.info_keys if key in game.infos}
+            yield _Game(int(np.searchsorted(step.env_ids, i)), episode, lost, found)
+
+    def _report(self, step: StepResult, games: Sequence[_Game], now: float) -> None:
+        """Report these games, of which several may be of one row: the last is then the row's in ``infos``."""
+        if not games:
+            return
         self._warn_of_another(step)
         size = len(step.env_ids)
         values: dict[str, Any] = {"r": np.zeros(size), "l": np.zeros(size, np.int64), "t": np.zeros(size)}
         mask = np.zeros(size, np.bool_)
-        for at, episode in ended.items():
-            values["r"][at], values["l"][at], values["t"][at] = episode[:3]
-            mask[at] = True
-            self._keep_recent(episode)
         infos: list[dict[str, Any]] = [{}] * size
-        if self.info_keys:
-            infos = [_info_of_end(step, self.info_keys, at) if at in ended else {} for at in range(size)]
-            values |= columns(infos)
-        step.add_info(self.stats_key, values, mask)
+        for at, episode, _, info in games:
+            values["r"][at], values["l"][at], values["t"][at] = episode[:3]
+            mask[at], infos[at] = True, info
+            self._keep_recent(episode)
+        step.add_info(self.stats_key, values | columns(infos), mask)
+        self.latest = tuple(game.episode for game in games)
+        if self._kept is not None:
+            self._kept.extend((episode, now) for episode in self.latest)
         for sink in self._sinks:
-            sink.put(Ended([*ended.values()], [infos[at] for at in ended]))
+            sink.put(Ended(self.latest, [game.info for game in games]))
 
     def _keep_recent(self, episode: Episode) -> None:
         self.num_episodes += 1
@@ -424,6 +443,15 @@ class Monitor(VecEnvWrapper):
         for file in getattr(self, "_files", ()):
             file.close()
         self._files = []
+
+
+class _Game(NamedTuple):
+    """A game that ended: at which place of a result, how, and the ``info_keys`` of its end."""
+
+    at: int
+    episode: Episode
+    lost: bool
+    info: dict[str, Any]
 
 
 def _info_of_end(step: StepResult, keys: Sequence[str], i: int) -> dict[str, Any]:

@@ -73,7 +73,8 @@ class Opponents(VecEnvWrapper):
         deterministic: passed to models with ``predict``.
 
     Attributes:
-        pool: the ``OpponentPool``; results of games are recorded in it while ``training`` is True.
+        pool: the ``OpponentPool``; results of games are recorded in it while ``training`` is True and the pool knows
+            that it is trained against: ``pool.current`` is set, or ``pool.records``.
         sides_alike: whether the learner has the spaces of its opponents, so that its snapshots can be members.
 
     Raises:
@@ -122,6 +123,7 @@ class Opponents(VecEnvWrapper):
         deterministic: bool = False,
     ) -> None:
         self.pool = opened(pool)
+        self._has_recorded = False
         super().__init__(env)
         if not env.possible_agents or env.core.books.agents != len(env.possible_agents):
             raise PlanError(f"expected games of several agents with all of their rows, got {env!r}")
@@ -136,7 +138,7 @@ class Opponents(VecEnvWrapper):
         )
         self.single_observation_space, self.single_action_space = own.observation_space, own.action_space
         rule_of(sample, "opponents")
-        self.pool.bind(others.observation_space, others.action_space, env.core.env_id)
+        self.pool.bind(others.observation_space, others.action_space, env.core.env_id, write=self.pool.is_training)
         if not self.pool.members and current < 1:
             where = "" if self.pool.dir is None else f" in {self.pool.dir}"
             raise PlanError(
@@ -168,7 +170,8 @@ class Opponents(VecEnvWrapper):
         return name, [seat] if self._seats is None else self._seats
 
     def _record(self, opponent: str, result: float, seat: int) -> None:
-        if self.training:
+        if self.training and self.pool.is_training:
+            self._has_recorded = True
             self.pool.record(opponent, result, seat=seat)
 
     def wrapper_state(self) -> dict[str, Any]:
@@ -178,7 +181,7 @@ class Opponents(VecEnvWrapper):
         self._learner.load(state)
 
     def on_close(self) -> None:
-        if self.pool.dir is not None and self.pool.dir.exists() and self.pool.results.rows():
+        if self._has_recorded and self.pool.dir is not None and self.pool.dir.exists():
             try:
                 self.pool.save()
             except CheckpointError as error:

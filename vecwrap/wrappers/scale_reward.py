@@ -45,3 +45,4 @@ class ScaleReward(VecEnvWrapper):
 
     def on_step(self, step: StepResult) -> None:
         step.rewards = step.rewards * self.factor
+        step.change_unplayed(lambda rewards: rewards * self.factor)

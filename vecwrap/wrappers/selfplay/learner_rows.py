@@ -19,16 +19,18 @@ from vecwrap.errors import ArgumentError, CheckpointError, SubEnvError, WaitTime
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.infos import columns, own_copy, row_of
+from vecwrap.rows.joined import join
 from vecwrap.rows.saved import fitting, fitting_list, put
-from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray, StepResult
+from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray, StepResult, UnplayedGame
 from vecwrap.wrappers.selfplay.moves import IllegalMoveError, Moves, Side
 
 MEMBER = "action_mask"
 INFOS = ("opponent", "seat", "result")
-MOST_IN_VAIN = 100  # games in a row in which the learner was never to move
+MAX_UNPLAYED = 100  # games in a row that may end before the learner's first move within one step
 STREAM = 0x0110  # of a game's own numbers, beside those that the environment draws from its seed
 _SUMS = ("rewards", "raw_rewards")
 _FLAGS = ("terminations", "truncations", "first", "acted", "completed", "live", "lost", "raw_dones", "raw_first")
+_OF_STEP = (*_FLAGS, "to_move", "alive")
 _SAVED = ("running", "left", "returns", "episodes", "in_vain", "to_move", "alive")
 
 Draw = Callable[[np.random.Generator], tuple[str, Sequence[int]]]
@@ -76,7 +78,9 @@ class LearnerRows:
         self._returns = np.zeros((games, self._k))
         self._seeds = [int(one) for one in np.random.SeedSequence().generate_state(games, np.uint64) >> np.uint64(1)]
         self._episodes = np.zeros(games, np.int64)
-        self._in_vain = np.zeros(games, np.int64)
+        self._in_vain = np.zeros(games, np.int64)  # games in a row that ended before the learner's first move
+        self._opening = np.zeros(games, np.bool_)  # begun, and not shown to the learner yet
+        self._began = np.zeros(games)  # in seconds
         self._rngs = [np.random.default_rng() for _ in range(games)]
         # what is known of the rows inside
         self._seen: Batch = None
@@ -94,12 +98,16 @@ class LearnerRows:
         self._frames: dict[int, Any] = {}
         self._final_frames: dict[int, Any] = {}
         self._results: dict[int, tuple[str, int, float]] = {}  # of games that ended: opponent, seat, result
+        self._unplayed: dict[int, list[UnplayedGame]] = {}  # by game, in their order
+        self._earlier = np.zeros(games, np.int64)  # how many of them are of games before the running one
         # what is pending
         self._out: frozenset[int] = frozenset()
         self._due: list[int] = []  # games whose opponents are to move
         self._anew: list[int] = []  # games to be reset, because they ended before the learner's first move
         self._ready: list[int] = []  # games
         self._failed: dict[int, SubEnvError] = {}  # by game
+        self._held: dict[int, StepResult] = {}  # by game, how it ended for the learner, which the next step shows
+        self._due_ends: list[int] = []  # games of which it shows that now
 
     # -- what others ask -----------------------------------------------------------------------------------------------
 
@@ -130,10 +138,12 @@ class LearnerRows:
         games = self._whole_games(env_ids, "env_ids")
         self._begin(games)
         batches.scatter(self._actions, self.sources(env_ids), self._own.done(actions))
-        self._guarded(games, lambda: self._play(games))
+        self._guarded(games, lambda: self._play([game for game in games if game not in self._held]))
+        self._due_ends += [game for game in games if game in self._held]
 
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         games = self._whole_games(env_ids, "reset_mask")
+        self._count_held([game for game in games if game in self._held])
         self._begin(games)
         each = list(seeds[:: self._s])
         of_rows = [seed for seed in each for _ in range(self._k)]
@@ -159,6 +169,7 @@ class LearnerRows:
             self._early[name][rows] = 0.0
         for name in _FLAGS:
             self._row[name][rows] = False
+        self._opening[games], self._earlier[games] = False, 0
         for kept, keys in (
             (self._infos, rows.tolist()),
             (self._final_infos, rows.tolist()),
@@ -248,6 +259,8 @@ class LearnerRows:
     def receive(self, count: int, timeout: float | None) -> StepResult:
         """Return rows of whole games; what a timeout or an interrupt leaves undone, the next call goes on with."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        while self._due_ends:
+            self._take_in(self._held.pop(self._due_ends.pop()), held=True)
         while self.num_arrived < count:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             arrived, out = self._numbering.num_arrived, len(self._numbering.out)
@@ -281,13 +294,15 @@ class LearnerRows:
             self._inner.reset(rows, [None] * len(rows), None)
             self._anew = []
 
-    def _take_in(self, step: StepResult) -> None:
-        """Add up what has come from inside, and see who is to move."""
+    def _take_in(self, step: StepResult, *, held: bool = False) -> None:
+        """Add up what has come from inside, or was held back, and see who is to move."""
         for error in step.failures:
             game = error.index // self._k
             if game not in self._failed:
                 error.index = game * self._s
                 self._has_failed(game, error)
+        if not held:
+            step = self._hold_back(step)
         if not len(step.env_ids):
             return
         k = self._k
@@ -300,12 +315,13 @@ class LearnerRows:
         self._note_masks(step)
         begins = np.asarray(step.first.reshape(-1, k).all(axis=1))
         lost = np.asarray(step.lost.reshape(-1, k).any(axis=1))
-        gone = ~step.alive.reshape(-1, k).any(axis=1)
-        over: IntArray = np.flatnonzero(self._running[games] & (begins | lost | gone))
+        over = np.flatnonzero(self._over(step, games))
         self._returns[games] += step.raw_rewards.reshape(-1, k)
-        self._add_up(step, games, self._left[games])
+        took_part = self._add_up(step, games, self._left[games])
+        if held and not took_part:
+            self._show_end(step, games)
         for at in over.tolist():
-            self._end(int(games[at]), lost=bool(lost[at]))
+            self._end(int(games[at]), lost=bool(lost[at]), absent=held and not took_part)
         self._running[games[over]] = self._left[games[over]] = False
         for game in games[begins].tolist():
             self._open(game)
@@ -321,7 +337,13 @@ class LearnerRows:
     def _places(self, games: IntArray) -> IntArray:
         return np.asarray((np.arange(len(games))[:, None] * self._k + self.seats[games]).ravel())
 
-    def _add_up(self, step: StepResult, games: IntArray, left: BoolArray) -> None:
+    def _over(self, step: StepResult, games: IntArray) -> BoolArray:
+        """(g,) bool: which games have ended, whether or not the next one has begun."""
+        first, lost, alive = (column.reshape(-1, self._k) for column in (step.first, step.lost, step.alive))
+        return np.asarray(self._running[games] & (first.all(axis=1) | lost.any(axis=1) | ~alive.any(axis=1)))
+
+    def _add_up(self, step: StepResult, games: IntArray, left: BoolArray) -> bool:
+        """Add what was paid and reported to the learner's rows; whether an episode of one has ended."""
         stays = np.repeat(~left, self._s)
         at, rows, row = self._places(games)[stays], self._own_rows(games)[stays], self._row
         opened = row["first"][rows]  # in this very call: what is paid from now on belongs to the next row
@@ -336,40 +358,104 @@ class LearnerRows:
         if cut.any():  # what the learner did was lost with the game
             for name in (*_SUMS, "acted", "completed"):
                 row[name][rows[cut]] = 0
-        ended = step.dones[at] & (step.live[at] | step.lost[at]) & ~opened
-        if ended.any():
-            self._keep_ends(step, at[ended], rows[ended])
+        ended = step.dones[at] & (step.live[at] | step.lost[at])
+        played, unplayed = ended & ~opened, ended & opened
+        if played.any():
+            self._keep_ends(step, at[played], rows[played])
+        if unplayed.any():
+            self._count_unplayed(step, at[unplayed], rows[unplayed])
+        return bool(ended.any())
 
     def _keep_ends(self, step: StepResult, at: IntArray, rows: IntArray) -> None:
         if self._final_obs is None:
             self._final_obs = batches.empty_like(step.observations, self._num_rows)
         batches.scatter(self._final_obs, rows, batches.take(step.terminal_observations, at))
         for place, i in zip(at.tolist(), rows.tolist(), strict=True):
-            infos = step.final_infos if step.first[place] else step.infos
-            self._final_infos[i] = own_copy(row_of(infos or {}, place))
+            self._final_infos[i] = _last_info(step, place)
             frames = step.final_frames if step.first[place] else step.frames
             if frames is not None:
                 self._final_frames[i // self._s] = frames[place]
 
-    def _end(self, game: int, *, lost: bool) -> None:
-        """Note how a game ended; one that was lost, or in which the learner never moved, has no result."""
-        first = game * self._s
-        if self._row["first"][first]:
-            self._in_vain[game] += 1
+    # -- games that end before the learner's first move ----------------------------------------------------------------
+
+    def _count_unplayed(self, step: StepResult, at: IntArray, rows: IntArray) -> None:
+        """Count ends of the learner's that no row shows, because it has not moved yet."""
+        for place, i in zip(at.tolist(), rows.tolist(), strict=True):
+            game = i // self._s
+            lost = bool(step.lost[place])
+            reward, raw_reward = (0.0 if lost else float(self._early[name][i]) for name in _SUMS)
+            seconds = round(time.perf_counter() - self._began.item(game), 6)
+            about = {"opponent": self.opponents[game], "seat": int(self.seats[game, 0])}
+            one = UnplayedGame(i, reward, raw_reward, lost, seconds, {**_last_info(step, place), **about})
+            self._unplayed.setdefault(game, []).append(one)
+            for name in _SUMS:
+                self._early[name][i] = 0.0
+            self._row["raw_first"][i] = False  # the row of a team whose other agent plays on rests
+            self._row["live"][i] = self._row["terminations"][i] or self._row["truncations"][i]
+            self._infos.pop(i, None)
+
+    def _hold_back(self, step: StepResult) -> StepResult:
+        """Return a result without games that have ended for the learner, in vain for too long.
+
+        Their rows show now that the game has begun, and in the next step that it has ended.
+        """
+        k = self._k
+        games: IntArray = step.env_ids[::k] // k
+        near = (self._in_vain[games] >= MAX_UNPLAYED - 1) & self._opening[games]
+        if not near.any():
+            return step
+        own = self._places(games)
+        ended = (step.dones & (step.live | step.lost))[own].reshape(-1, self._s).any(axis=1)
+        leaves = ended & ~step.alive[own].reshape(-1, self._s).any(axis=1)
+        held = near & (leaves | self._over(step, games))
+        for at in np.flatnonzero(held).tolist():
+            game = int(games[at])
+            self._held[game] = self._part(step, np.arange(at * k, at * k + k))
+            self._ready.append(game)
+        return self._part(step, np.flatnonzero(np.repeat(~held, k))) if held.any() else step
+
+    def _part(self, step: StepResult, places: IntArray) -> StepResult:
+        return join([(step, at) for at in places.tolist()], step.env_ids[places], len(self._to_move), step)
+
+    def _show_end(self, step: StepResult, games: IntArray) -> None:
+        """Show the end of a game that the learner never joined, so that a step returns."""
+        rows = self._own_rows(games)
+        for name in ("terminations", "live", "raw_dones"):
+            self._row[name][rows] = True
+        self._keep_ends(step, self._places(games), rows)
+
+    def _count_held(self, games: Sequence[int]) -> None:
+        """Count how these games ended, before they are reset and could show it."""
+        for game in games:
+            step, at = self._held.pop(game), np.array([game])
+            self._opening[game] = self._row["first"][self._own_rows(at)] = True
+            self._earlier[game] = len(self._unplayed.get(game, ()))
+            self._returns[game] += step.raw_rewards
+            took_part = self._add_up(step, at, np.zeros(1, np.bool_))
+            if self._over(step, at).any():
+                self._end(game, lost=bool(step.lost.any()), absent=not took_part)
+
+    # -- games ---------------------------------------------------------------------------------------------------------
+
+    def _end(self, game: int, *, lost: bool, absent: bool = False) -> None:
+        """Note how a game ended; one that was lost, or that the learner never joined, has no result."""
+        unplayed = self._unplayed.get(game, [])[self._earlier[game] :]
+        self._in_vain[game] = self._in_vain[game] + 1 if self._opening[game] else 0
+        if self._opening[game] and not unplayed:
             return
-        self._in_vain[game] = 0
         seats = self.seats[game].tolist()
         result = float("nan")
-        if not lost:
+        if not (lost or absent):
             result = float(np.sign(self._score(self._returns[game].copy(), seats)))
             self._record(self.opponents[game], result, seats[0])
-        self._results[game] = self.opponents[game], seats[0], result
+            for one in unplayed:
+                one.infos["result"] = result
+        if not self._opening[game]:
+            self._results[game] = self.opponents[game], seats[0], result
 
     def _open(self, game: int) -> None:
-        if self._in_vain[game] >= MOST_IN_VAIN:
-            names = ", ".join(self._names[seat] for seat in self.seats[game])
-            self._fail([game], ArgumentError(f"seat: {names} was never to move in {MOST_IN_VAIN} games in a row"))
-            return
+        self._opening[game], self._began[game] = True, time.perf_counter()
+        self._earlier[game] = len(self._unplayed.get(game, ()))
         self._returns[game] = 0.0
         self._rngs[game] = np.random.default_rng([self._seeds[game], int(self._episodes[game]), STREAM])
         self._episodes[game] += 1
@@ -439,6 +525,11 @@ class LearnerRows:
             alive=self._alive[inside],
             **{name: row[name][ids] for name in (*_SUMS, *_FLAGS)},
         )
+        if self._unplayed:
+            step.unplayed = tuple(one for game in games for one in self._unplayed.pop(game, ()))
+        step.games_ended = (step.ended & ~step.cut_off).astype(np.int64)
+        for one in step.unplayed:
+            step.games_ended[np.searchsorted(ids, one.env_id)] += not one.lost
         if (at_end := step.dones & ~step.first).any():
             step.observations = batches.where(at_end, batches.take(self._final_obs, ids), step.observations)
         ended = step.dones & step.first
@@ -488,6 +579,7 @@ class LearnerRows:
             "final_obs": None if self._final_obs is None else batches.copy(self._final_obs),
             "masks": [[i, np.array(mask)] for i, mask in sorted(self._told_masks.items())],
             "early": {name: values.copy() for name, values in self._early.items()},
+            "held": {str(game): _saved_step(step) for game, step in sorted(self._held.items())},
             "ended": self.endings.ended.copy(),
             "moves": self._moves.state(),
         }
@@ -510,4 +602,46 @@ class LearnerRows:
         self._seeds, self._told_masks = seeds, masks
         self._seen = None if state["seen"] is None else batches.copy(state["seen"])
         self._final_obs = None if state["final_obs"] is None else batches.copy(state["final_obs"])
+        self._held = {int(game): self._loaded_step(int(game), step) for game, step in state.get("held", {}).items()}
         self.opponents[:] = names
+
+    def _loaded_step(self, game: int, state: dict[str, Any]) -> StepResult:
+        rows = self._rows_of([game])
+        step = StepResult(
+            env_ids=rows,
+            rows=rows if self._num_games > 1 else slice(None),
+            infos=columns(fitting_list(state["infos"], self._k, "infos")),
+            final_infos=columns(fitting_list(state["final_infos"], self._k, "final_infos")),
+            **{name: fitting(state[name], np.zeros(self._k), name) for name in _SUMS},
+            **{name: fitting(state[name], np.zeros(self._k, np.bool_), name) for name in _OF_STEP},
+            observations=fitting(state["observations"], batches.take(self._seen, rows), "observations"),
+        )
+        if state["final_obs"] is not None:
+            step.final_obs = fitting(state["final_obs"], step.observations, "final_obs")
+        return step
+
+
+def _saved_step(step: StepResult) -> dict[str, Any]:
+    batch = {name: getattr(step, name) for name in (*_SUMS, *_OF_STEP, "observations", "final_obs")}
+    each = range(len(step.env_ids))
+    infos = {name: [_plain(row_of(getattr(step, name) or {}, at)) for at in each] for name in ("infos", "final_infos")}
+    return {**{name: None if one is None else batches.copy(one) for name, one in batch.items()}, **infos}
+
+
+def _plain(info: dict[str, Any]) -> dict[str, Any]:
+    """What of an info a file gives back as it is."""
+    kept = {key: _plain(value) if type(value) is dict else value for key, value in info.items() if type(key) is str}
+    return {
+        key: value
+        for key, value in kept.items()
+        if type(value) in (bool, int, float, str, dict, type(None))
+        or isinstance(value, np.generic)
+        or (type(value) is np.ndarray and not value.dtype.hasobject)
+    }
+
+
+def _last_info(step: StepResult, place: int) -> dict[str, Any]:
+    """The last info of an agent whose episode has ended, maybe in the very step in which the next one begins."""
+    infos = step.final_infos if step.first[place] else step.infos
+    info: dict[str, Any] = own_copy(row_of(infos or {}, place))
+    return info

@@ -58,7 +58,8 @@ class OpponentPool:
 
     Attributes:
         current: the learner's own policy, an opponent under the name ``"current"``; None if there is none. It may
-            change within a game, and games against it are not rated.
+            change within a game, and games against it are not rated. A training sets it.
+        records: whether games are recorded although there is no ``current``; a training without one sets it to True.
         results: the games that this pool has recorded.
 
     Raises:
@@ -101,6 +102,7 @@ class OpponentPool:
                 f'{self._where}: scripted: expected a list of names, got "{scripted}"; write ["{scripted}"]'
             )
         self.current: Policy | None = None
+        self.records = False
         self.results = Results()
         self._imports = imports
         self._folder = None if self.dir is None else PoolFolder(self.dir)
@@ -278,7 +280,12 @@ class OpponentPool:
     # -- the game -----------------------------------------------------------------------------------------------------
 
     def bind(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], pipeline: str | None = None
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        pipeline: str | None = None,
+        *,
+        write: bool = True,
     ) -> None:
         """Say which game the members play; they must all play the same one.
 
@@ -286,13 +293,14 @@ class OpponentPool:
             observation_space: what a policy sees in one row.
             action_space: what it does in one row.
             pipeline: the hash of what else decides what a policy sees; None if it does not matter.
+            write: whether the folder remembers it at once, rather than from the next ``add`` or ``save`` on.
 
         Raises:
             CheckpointError: the pool's folder is of another game.
         """
         self._agree(_one_line(observation_space), _one_line(action_space), pipeline)
         self._makers.action_space = action_space
-        if self._folder is not None and self._folder.exists():
+        if write and self._folder is not None and self._folder.exists():
             self._write_shared()
 
     def _agree(
@@ -381,6 +389,11 @@ class OpponentPool:
         return shares(rule, self.members, np.array([self.win_rate(name) for name in self.members]), self._where)
 
     # -- results ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_training(self) -> bool:
+        """Whether games are of a training, which says so, and not of a run that only looks at the members."""
+        return self.records or self.current is not None
 
     def record(self, opponent: str, result: float, *, seat: int = 0, player: str = LEARNER) -> None:
         """Record how a game ended.
