@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecwrap.env.saving import open_regular
+from vecwrap.env.untrusted import read_bytes
 from vecwrap.errors import PlotError, paths_looked_at, printable
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.files import read_text, read_yaml
@@ -35,6 +36,7 @@ __all__ = ["Compared", "Interval", "compare", "differences", "draw_comparison", 
 LAST = 100  # episodes of a seed that its final return is the mean of
 CONFIDENCE = 95  # per cent
 RESAMPLES = 5_000
+MAX_PROGRESS_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -196,16 +198,19 @@ def read_record(folder: Path) -> Record:
         restarts=_count(facts.get("restarts")),
         end="has not ended, or was killed" if end is None else "" if end == "finished" else str(end),
         versions={str(name): str(version) for name, version in facts.get("versions", {}).items()},
-        settings=dict(_settings(read_yaml(read_text(pipeline), str(pipeline)).value)) if pipeline.exists() else {},
+        settings=_read_settings(pipeline) if os.path.lexists(pipeline) else {},
     )
+
+
+def _read_settings(path: Path) -> dict[str, str]:
+    return dict(_settings(read_yaml(read_text(path, follow=False), str(path)).value))
 
 
 def _read_progress(path: Path) -> dict[str, Any]:
     """The last complete row of ``progress.csv``, under the names of ``run.json``."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
-    with open_regular(path) as file:
-        text = file.read().decode(errors="replace")
+    text = read_bytes(path, MAX_PROGRESS_BYTES, follow=False).decode(errors="replace")
     rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
     row = rows[-1] if rows else {}
     return {"seconds": row.get("time"), "steps": row.get("steps"), "restarts": row.get("restarts")}

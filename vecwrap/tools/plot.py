@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vecwrap.env.saving import open_regular, write_whole
+from vecwrap.env.saving import write_whole
+from vecwrap.env.untrusted import read_bytes
 from vecwrap.errors import PlotError, cut, did_you_mean, paths_looked_at, printable, printable_lines
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
 from vecwrap.wrappers.selfplay.results import MOST_SEATS
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["AXES", "WINDOWS", "Curve", "Run", "Seed", "curve", "draw", "read_runs", "save"]
 
 PATTERN = "*monitor.csv"
+MAX_MONITOR_BYTES = 2_000_000_000
 _MOST = 2**53  # steps of an episode: more is no count, and not exact in float64
 _LARGEST = 1e150  # a score whose square, which a spread needs, is still finite
 
@@ -57,8 +59,8 @@ def read_monitor_file(path: Path) -> MonitorLog:
     time before.
     """
     try:
-        with io.TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace") as file:
-            text = file.read()
+        data = read_bytes(path, MAX_MONITOR_BYTES)
+        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors="replace").read()
     except OSError as error:
         raise PlotError(f"{path}: cannot be read: {error.strerror or error}") from error
     if text and text[0] != "#":

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from vecwrap.env.saving import open_regular
+from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import PlotError, VecwrapError, cut, printable, printable_lines
 from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, VIDEOS
 from vecwrap.tools.compare import Record, read_record

@@ -18,14 +18,14 @@ from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.wrappers.selfplay.arrays import own_arrays
 from vecwrap.wrappers.selfplay.policies import Make, Policies, Policy
-from vecwrap.wrappers.selfplay.pool_files import Fact, PoolFolder, Shared, Snapshot, order
+from vecwrap.wrappers.selfplay.pool_files import LABEL, Fact, PoolFolder, Shared, Snapshot, is_name, order
 from vecwrap.wrappers.selfplay.ratings import Ratings, bradley_terry
 from vecwrap.wrappers.selfplay.results import CURRENT, LEARNER, Results, WinRates, read_rows
 from vecwrap.wrappers.selfplay.sampling import Rule, pick, rule_of, shares
 from vecwrap.wrappers.selfplay.scripted import RANDOM
 
 _OF_FACTS = (bool, int, float, str, type(None))
-_LABEL = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,99}")
+_LABEL = re.compile(LABEL)
 
 
 class OpponentPool:
@@ -216,6 +216,7 @@ class OpponentPool:
             self.results.rename(LEARNER, name)
         self.save()
         self._delete_old()
+        self._folder.remove_abandoned()
         return name
 
     def _delete_old(self) -> None:
@@ -471,6 +472,8 @@ class OpponentPool:
             digests = {
                 fitting(name, ""): fitting(digest, "") for name, digest in fitting(state["snapshots"], [], "snapshots")
             }
+            if not all(map(is_name, digests)):
+                raise ValueError("snapshots: expected names such as 000001, got others")
             scripted = fitting(state["scripted"], [], "scripted")
             scripted = sorted(self._makers.checked_scripted(fitting(name, "")) for name in scripted)
             results = Results(read_rows(state["results"], "results"))
