@@ -44,20 +44,30 @@ def results_csv(results: Results) -> str:
 def ratings_csv(ratings: Ratings) -> str:
     """Write ratings as CSV, the strongest first; who cannot be compared with the anchor has no rating.
 
+    The column ``anchor`` says whose rating is 0, and ``resampled`` what the errors were resampled over; it is empty if
+    nothing was, and games are taken as independent.
+
     >>> from vecwrap.wrappers.selfplay.ratings import bradley_terry
     >>> results = Results()
     >>> results.record("greedy", "random", seat=0, result=1)
     >>> print(ratings_csv(bradley_terry(results, "random")), end="")
-    player,rating,error,games
-    greedy,190.8,401.2,1
-    random,0.0,0.0,1
+    player,rating,error,games,anchor,resampled
+    greedy,190.8,401.2,1,random,
+    random,0.0,0.0,1,random,
     """
     order = np.argsort(-ratings.points, kind="stable")
     lines = [
-        (ratings.players[i], *_known(ratings.points[i]), *_known(ratings.errors[i]), int(ratings.games[i]))
+        (
+            ratings.players[i],
+            *_known(ratings.points[i]),
+            *_known(ratings.errors[i]),
+            int(ratings.games[i]),
+            ratings.anchor,
+            ratings.resampled,
+        )
         for i in order
     ]
-    return _csv(["player", "rating", "error", "games"], lines)
+    return _csv(["player", "rating", "error", "games", "anchor", "resampled"], lines)
 
 
 def _known(value: float) -> tuple[float | str]:
@@ -164,7 +174,7 @@ def rating_curve(
     panel = figure.subplots()
     with np.errstate(invalid="ignore"):
         below, above = points - NINETY_FIVE * errors, points + NINETY_FIVE * errors
-    panel.fill_between(at, below, above, where=np.isfinite(points), color=COLOURS[0], alpha=0.18, linewidth=0)
+    panel.fill_between(at, below, above, where=np.isfinite(above - below), color=COLOURS[0], alpha=0.18, linewidth=0)
     panel.plot(at, points, color=COLOURS[0], marker="o", ms=3, linewidth=1.8)
     for name in ratings.players:
         if name not in names and np.isfinite(ratings.points[index[name]]):
@@ -177,5 +187,7 @@ def rating_curve(
     panel.set_xlabel(cut(printable(x_label), 60), parse_math=False)
     panel.set_ylabel(f"Elo points above {short(ratings.anchor)}", parse_math=False)
     plain(panel)
-    figure.supxlabel("band: 95 % interval of each rating relative to that player", fontsize=8, color="#555555")
+    source = f"from resampling {ratings.resampled}" if ratings.resampled else "as if all games were independent"
+    text = f"band: 95 % interval of each rating relative to that player, {source}"
+    figure.supxlabel(text, fontsize=8, color="#555555")
     return figure

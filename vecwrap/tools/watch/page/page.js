@@ -120,7 +120,7 @@ function film(name) {
 function standing(found) {
   $("standing").hidden = !found;
   if (!found) return;
-  put("standing-words", (found.anchor ? `Elo points above ${found.anchor}, with standard errors. ` : "")
+  put("standing-words", (found.about ? `${found.about}. ` : "")
     + "In the matrix, the mean result of the row against the column: 1 for a win, 0.5 for a draw."
     + (found.left_out ? ` ${found.left_out} players are left out.` : ""));
   ladder($("ladder"), found);
