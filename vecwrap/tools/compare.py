@@ -25,7 +25,7 @@ from vecwrap.pipeline.files import read_text, read_yaml
 from vecwrap.pipeline.run_folder import FACTS, PIPELINE, PROGRESS, read_facts
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.declares import declared_by
-from vecwrap.tools.plot import Run, Seed, add_legend, draw_curves, look, new_figure, plain, short
+from vecwrap.tools.plot import Run, Seed, add_legend, draw_curves, fitting_window, look, new_figure, plain, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Compared", "Interval", "compare", "differences", "draw_comparison", "interquartile_mean", "interval"]
 
-LAST = 100  # episodes of a seed that its final return is the mean of
 CONFIDENCE = 95  # per cent
 RESAMPLES = 5_000
 MAX_PROGRESS_BYTES = 100_000_000
@@ -41,11 +40,19 @@ MAX_PROGRESS_BYTES = 100_000_000
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with its confidence interval, whose ends are None if there is nothing to estimate it from."""
+    """A figure with its 95 % confidence interval.
+
+    Attributes:
+        value: the figure.
+        low, high: the interval's ends; None if there is nothing to estimate them from.
+        resampled: what the interval was resampled over: ``"seeds"``, or of one seed its ``"episodes"``, as if these were
+            independent, which says nothing about another seed.
+    """
 
     value: float
     low: float | None
     high: float | None
+    resampled: str = "seeds"
 
 
 @dataclass(frozen=True)
@@ -79,11 +86,14 @@ class Compared:
     settings: Mapping[str, tuple[str, ...]]
 
 
-def compare(runs: Sequence[Run], last: int = LAST) -> list[Compared]:
+def compare(runs: Sequence[Run], last: int | None = None) -> list[Compared]:
     """Compare runs by their last episodes, and by what lies beside their monitor files.
+
+    ``last`` says how many of each seed; by default what `fitting_window` gives for these runs.
 
     PlotError: runs of different environments, or none with a finished episode.
     """
+    last = fitting_window(runs) if last is None else last
     if last < 1:
         raise PlotError(f"expected at least 1 of the last episodes, got {last}")
     ids = {seed.env_id: run.name for run in runs for seed in run.seeds if seed.env_id is not None}
@@ -110,18 +120,18 @@ def interquartile_mean(values: FloatArray) -> Any:
     return np.sort(values, axis=-1)[..., count // 4 : count - count // 4].mean(axis=-1)
 
 
-def interval(values: FloatArray, statistic: Callable[[FloatArray], Any]) -> Interval:
+def interval(values: FloatArray, statistic: Callable[[FloatArray], Any], resampled: str = "seeds") -> Interval:
     """Return a statistic of (k,) values with its 95 % bootstrap interval; the same values give the same interval.
 
-    ``statistic`` takes many samples, (..., k), and returns (...).
+    ``statistic`` takes many samples, (..., k), and returns (...); ``resampled`` says what the values are of.
     """
     value = float(statistic(values))
     if len(values) < 2:
-        return Interval(value, None, None)
+        return Interval(value, None, None, resampled)
     rng = np.random.default_rng(0)
     samples = statistic(values[rng.integers(len(values), size=(RESAMPLES, len(values)))])
     low, high = np.percentile(samples, [(100 - CONFIDENCE) / 2, (100 + CONFIDENCE) / 2])
-    return Interval(value, float(low), float(high))
+    return Interval(value, float(low), float(high), resampled)
 
 
 def differences(
@@ -158,7 +168,7 @@ def _compared(run: Run, last: int) -> Compared:
     return Compared(
         run.name,
         scores,
-        last_return=interval(ends[0] if len(ends) == 1 else scores, partial(np.mean, axis=-1)) if ends else None,
+        last_return=_last_return(ends, scores),
         iqm=interval(scores, interquartile_mean) if len(scores) > 1 else None,
         episodes=sum(len(seed.scores) for seed in run.seeds),
         steps=sum(record.steps or seed.total_steps for seed, record in zip(run.seeds, records, strict=True)),
@@ -168,6 +178,14 @@ def _compared(run: Run, last: int) -> Compared:
         versions=_joined([record.versions for record in records]),
         settings=_joined([record.settings for record in records]),
     )
+
+
+def _last_return(ends: Sequence[FloatArray], scores: FloatArray) -> Interval | None:
+    """The mean of the seeds' last episodes, with an interval over the seeds; of one seed, over its episodes."""
+    mean = partial(np.mean, axis=-1)
+    if not ends:
+        return None
+    return interval(ends[0], mean, "episodes") if len(ends) == 1 else interval(scores, mean)
 
 
 def _rate(seed: Seed, record: Record) -> float | None:
@@ -266,8 +284,9 @@ def _named(entry: Any) -> tuple[str, Any]:
 CURVES, LINE = 3.6, 0.32  # inches: the curves' panel, and a run in the one below
 
 
-def draw_comparison(runs: Sequence[Run], compared: Sequence[Compared], last: int = LAST) -> Figure:
+def draw_comparison(runs: Sequence[Run], compared: Sequence[Compared], last: int | None = None) -> Figure:
     """Draw learning curves over steps, and below them each run's final return with its confidence interval."""
+    last = fitting_window(runs) if last is None else last
     pairs = [(run, each) for run, each in zip(runs, compared, strict=True) if each.last_return is not None]
     drawn = [run for run, _ in pairs]
     below = 0.9 + LINE * len(pairs)
@@ -277,9 +296,10 @@ def draw_comparison(runs: Sequence[Run], compared: Sequence[Compared], last: int
     _draw_ends(ends, [each for _, each in pairs])
     add_legend(figure, drawn, None)
     several = any(each.iqm is not None for _, each in pairs)
-    text = f"above: dots are episodes, lines means of the last {last} and bands one standard deviation\n"
+    text = f"above: dots are episodes, lines means of the last {last} episodes and bands one standard deviation\n"
     text += f"below: the return of the last {last} episodes and its {CONFIDENCE} % interval"
-    text += "; of several seeds the interquartile mean, and a ring for each seed" if several else ""
+    text += " from resampling its episodes" if not several else " from resampling seeds, or of one seed its episodes"
+    text += "\nof several seeds the interquartile mean, and a ring for each seed" if several else ""
     figure.supxlabel(text, fontsize=8, color="#555555")
     return figure
 
