@@ -154,3 +154,22 @@ def test_ratings_recover_who_is_stronger():
     pool = OpponentPool(None, scripted=["random", FIRST, LAST])
     ratings = vecwrap.tournament(GAME, pool, games=60, backend="dummy").ratings
     assert ratings.players[int(np.argmin(ratings.points))] == "random"
+
+
+def test_the_curve_of_ratings_is_over_the_steps_of_snapshots(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    pool = OpponentPool(tmp_path / "pool", make=f"{__name__}:made", scripted=["random"])
+    for steps in (900, 100):
+        pool.add({"x": np.array(steps)}, facts={"steps": steps})
+    played = vecwrap.tournament(GAME, pool, games=2, backend="dummy")
+    assert played.steps == {"000002": 100, "000001": 900}
+    drawn = []
+    monkeypatch.setattr("vecwrap.tools.plot.save", lambda figure, path: drawn.append(figure))
+    played.save(tmp_path / "out")
+    (panel,) = drawn[-1].axes
+    assert panel.get_xlabel() == "steps"
+    assert panel.get_lines()[0].get_xdata().tolist() == [100, 900]
+
+
+def made(arrays):
+    return first_legal

@@ -216,10 +216,10 @@ def _comparison_table(compared: Sequence[Compared], last: int) -> Table:
 
 
 def _intervals_said(compared: Sequence[Compared]) -> str:
-    """What the intervals are of: which runs' seeds were resampled, and which runs' episodes."""
-    intervals = [each.last_return for each in compared if each.last_return is not None]
-    resampled = dict.fromkeys(found.resampled for found in intervals if found.low is not None)
-    return f"intervals: 95 %, from resampling {' or '.join(resampled)}" if resampled else ""
+    """What was resampled for the intervals of the last episodes."""
+    known = [each for each in compared if each.last_return is not None and each.last_return.low is not None]
+    found = {each.resampled: "seeds" if each.resampled == "seeds" else "the episodes of one seed" for each in known}
+    return f"intervals: 95 %, from resampling {' or '.join(found.values())}" if found else ""
 
 
 def _interval(found: Interval | None) -> str:

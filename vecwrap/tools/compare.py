@@ -40,19 +40,11 @@ MAX_PROGRESS_BYTES = 100_000_000
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with its 95 % confidence interval.
-
-    Attributes:
-        value: the figure.
-        low, high: the interval's ends; None if there is nothing to estimate them from.
-        resampled: what the interval was resampled over: ``"seeds"``, or of one seed its ``"episodes"``, as if these were
-            independent, which says nothing about another seed.
-    """
+    """A figure with its 95 % confidence interval, whose ends are None if there is nothing to estimate it from."""
 
     value: float
     low: float | None
     high: float | None
-    resampled: str = "seeds"
 
 
 @dataclass(frozen=True)
@@ -63,7 +55,9 @@ class Compared:
         name: in the table and the legend.
         scores: (s,) float64, the mean return of each seed's last episodes; seeds without an episode are left out.
         last_return: the mean of these over the seeds; with one seed, of its last episodes.
-        iqm: the interquartile mean over the seeds; None with one seed.
+        resampled: what the interval of ``last_return`` was resampled over: ``"seeds"``; or of one seed its
+            ``"episodes"``, as if they were independent, which says nothing about another seed.
+        iqm: the interquartile mean over the seeds, with an interval over the seeds; None with one seed.
         episodes: of all seeds.
         steps: of all seeds; if a run was not recorded, those of its finished episodes.
         steps_per_second: the mean over the seeds; None if it is not known.
@@ -76,6 +70,7 @@ class Compared:
     name: str
     scores: FloatArray
     last_return: Interval | None
+    resampled: str
     iqm: Interval | None
     episodes: int
     steps: int
@@ -120,18 +115,18 @@ def interquartile_mean(values: FloatArray) -> Any:
     return np.sort(values, axis=-1)[..., count // 4 : count - count // 4].mean(axis=-1)
 
 
-def interval(values: FloatArray, statistic: Callable[[FloatArray], Any], resampled: str = "seeds") -> Interval:
+def interval(values: FloatArray, statistic: Callable[[FloatArray], Any]) -> Interval:
     """Return a statistic of (k,) values with its 95 % bootstrap interval; the same values give the same interval.
 
-    ``statistic`` takes many samples, (..., k), and returns (...); ``resampled`` says what the values are of.
+    The values are taken as independent. ``statistic`` takes many samples, (..., k), and returns (...).
     """
     value = float(statistic(values))
     if len(values) < 2:
-        return Interval(value, None, None, resampled)
+        return Interval(value, None, None)
     rng = np.random.default_rng(0)
     samples = statistic(values[rng.integers(len(values), size=(RESAMPLES, len(values)))])
     low, high = np.percentile(samples, [(100 - CONFIDENCE) / 2, (100 + CONFIDENCE) / 2])
-    return Interval(value, float(low), float(high), resampled)
+    return Interval(value, float(low), float(high))
 
 
 def differences(
@@ -168,7 +163,8 @@ def _compared(run: Run, last: int) -> Compared:
     return Compared(
         run.name,
         scores,
-        last_return=_last_return(ends, scores),
+        last_return=interval(ends[0] if len(ends) == 1 else scores, partial(np.mean, axis=-1)) if ends else None,
+        resampled="episodes" if len(ends) == 1 else "seeds",
         iqm=interval(scores, interquartile_mean) if len(scores) > 1 else None,
         episodes=sum(len(seed.scores) for seed in run.seeds),
         steps=sum(record.steps or seed.total_steps for seed, record in zip(run.seeds, records, strict=True)),
@@ -178,14 +174,6 @@ def _compared(run: Run, last: int) -> Compared:
         versions=_joined([record.versions for record in records]),
         settings=_joined([record.settings for record in records]),
     )
-
-
-def _last_return(ends: Sequence[FloatArray], scores: FloatArray) -> Interval | None:
-    """The mean of the seeds' last episodes, with an interval over the seeds; of one seed, over its episodes."""
-    mean = partial(np.mean, axis=-1)
-    if not ends:
-        return None
-    return interval(ends[0], mean, "episodes") if len(ends) == 1 else interval(scores, mean)
 
 
 def _rate(seed: Seed, record: Record) -> float | None:
@@ -296,7 +284,7 @@ def draw_comparison(runs: Sequence[Run], compared: Sequence[Compared], last: int
     _draw_ends(ends, [each for _, each in pairs])
     add_legend(figure, drawn, None)
     several = any(each.iqm is not None for _, each in pairs)
-    text = f"above: dots are episodes, lines means of the last {last} episodes and bands one standard deviation\n"
+    text = f"above: dots are episodes, lines means of the last {last} and bands one standard deviation\n"
     text += f"below: the return of the last {last} episodes and its {CONFIDENCE} % interval"
     text += " from resampling its episodes" if not several else " from resampling seeds, or of one seed its episodes"
     text += "\nof several seeds the interquartile mean, and a ring for each seed" if several else ""

@@ -639,6 +639,6 @@ def _explain(figure: Figure, drawn: Sequence[Run], windows: Sequence[int]) -> No
     text = "dots: episodes"
     if windows:
         over = {"over seeds" if len(run.seeds) > 1 else f"of the last {windows[-1]} scores" for run in drawn}
-        text += f"; lines: means of the last {', '.join(map(str, windows))} episodes"
+        text += f"; lines: means of the last {', '.join(map(str, windows))}"
         text += f"; bands: ± 1 standard deviation {' or '.join(sorted(over))}"
     figure.supxlabel(textwrap.fill(text, 120), fontsize=8, color="#555555")

@@ -5,7 +5,7 @@ Tables need only NumPy; matplotlib (extra ``plot``) is imported when a picture i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from vecwrap.wrappers.selfplay.results import Results
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["heat_map", "rating_curve", "ratings_csv", "results_csv", "score_matrix", "write_csv"]
+__all__ = ["heat_map", "rating_curve", "ratings_csv", "results_csv", "score_matrix", "snapshot_steps", "write_csv"]
 
 MOST_NUMBERED = 16  # players up to which each cell of a heat map shows its number
 MOST_LABELS = 60  # players up to which each is named
@@ -85,6 +85,17 @@ def write_csv(path: Path, text: str) -> None:
         PlotError: it cannot be written.
     """
     write_file(path, "table", lambda file: file.write(text.encode(errors="backslashreplace")))
+
+
+def snapshot_steps(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return the steps that snapshots were trained for, fewest first, of those whose facts say them.
+
+    >>> snapshot_steps({"000001": {"steps": 500}, "random": {}, "000002": {"steps": 100}})
+    {'000002': 100.0, '000001': 500.0}
+    """
+    said: dict[str, Any] = {name: each.get("steps") for name, each in facts.items()}
+    known = {name: float(steps) for name, steps in said.items() if type(steps) in (int, float) and 0 <= steps < 2**53}
+    return dict(sorted(known.items(), key=lambda item: item[1]))
 
 
 def score_matrix(results: Results, players: Sequence[str]) -> tuple[FloatArray, IntArray]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from vecwrap.rows import batch as batches
 from vecwrap.rows.step_result import StepResult
 from vecwrap.sources.import_paths import import_target
 from vecwrap.tools.evaluate import progress_bar
+from vecwrap.tools.standings import snapshot_steps
 from vecwrap.wrappers.selfplay.learner_rows import STREAM
 from vecwrap.wrappers.selfplay.moves import Moves
 from vecwrap.wrappers.selfplay.pool import OpponentPool, opened
@@ -51,6 +52,7 @@ class Tournament:
     Attributes:
         results: wins, draws and losses by pair and seat.
         ratings: a Bradley-Terry fit to them, in Elo points, whose errors are of resampling the seeds.
+        steps: for how many steps snapshots were trained, of those whose facts say ``steps``.
 
     >>> results = Results()
     >>> results.record("greedy", "random", result=1)
@@ -60,6 +62,7 @@ class Tournament:
 
     results: Results
     ratings: Ratings
+    steps: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def ladder(self) -> tuple[str, ...]:
@@ -69,6 +72,8 @@ class Tournament:
 
     def save(self, folder: str | Path) -> tuple[Path, ...]:
         """Write ``games.csv`` and ``ratings.csv``, a heat map and, if there are snapshots, a curve of ratings.
+
+        The curve is over the steps that snapshots were trained for, if all of them say that; or else over their order.
 
         Args:
             folder: created if missing.
@@ -86,8 +91,13 @@ class Tournament:
         for name, text in tables.items():
             standings.write_csv(folder / name, text)
         pictures = {"games.png": standings.heat_map(self.results, self.ladder)}
-        if any(name[:1].isdigit() for name in self.ratings.players):
-            pictures["ratings.png"] = standings.rating_curve(self.ratings)
+        if snapshots := [name for name in self.ratings.players if name[:1].isdigit()]:
+            trained = [name for name in self.steps if name in snapshots]
+            if len(trained) == len(snapshots):
+                x = [self.steps[name] for name in trained]
+                pictures["ratings.png"] = standings.rating_curve(self.ratings, trained, x=x, x_label="steps")
+            else:
+                pictures["ratings.png"] = standings.rating_curve(self.ratings)
         for name, figure in pictures.items():
             plot.save(figure, folder / name)
         return tuple(folder / name for name in (*tables, *pictures))
@@ -158,7 +168,8 @@ def tournament(
     if record is not None:
         _film(spec, pool, record, seed, Path(videos))
     results = Results(row for each in by_seed for row in each.rows())
-    return Tournament(results, bradley_terry_by_seed(by_seed, anchor))
+    steps = snapshot_steps({name: pool.facts(name) for name in names})
+    return Tournament(results, bradley_terry_by_seed(by_seed, anchor), steps)
 
 
 def _inside(spec: PipelineSpec) -> tuple[PipelineSpec, Callable[..., float]]:

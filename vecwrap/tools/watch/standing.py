@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from vecwrap.errors import ArgumentError, cut, printable
 from vecwrap.tools.plot import Run
-from vecwrap.tools.standings import score_matrix
+from vecwrap.tools.standings import score_matrix, snapshot_steps
+from vecwrap.wrappers.selfplay.pool_files import Fact, PoolFolder
 from vecwrap.wrappers.selfplay.ratings import Ratings, bradley_terry
 from vecwrap.wrappers.selfplay.results import LEARNER, Results
 
 MOST_PLAYERS = 24
+MOST_SNAPSHOTS = 500  # in the chart
 NAME = 40  # characters
 
 
-def standing(results: Results) -> dict[str, Any] | None:
+def standing(results: Results, facts: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any] | None:
     """Return players with their ratings, the strongest first, and the scores of some against all; None without games.
+
+    The ratings of snapshots whose facts say ``steps`` are also given over these.
 
     Ratings are Elo points above the anchor that `default_anchor` names.
     """
@@ -45,6 +50,11 @@ def standing(results: Results) -> dict[str, Any] | None:
         ],
         "matrix": [[i, [[_number(scores[i, j], 3), int(games[i, j])] for j in range(len(shown))]] for i in against],
         "left_out": len(totals) - len(shown),
+        "over_steps": [
+            [steps, _number(points[name]), _number(errors[name]), cut(printable(name), NAME)]
+            for name, steps in list(snapshot_steps(facts or {}).items())[-MOST_SNAPSHOTS:]
+            if math.isfinite(points.get(name, math.nan))
+        ],
     }
 
 
@@ -65,6 +75,15 @@ def _points_and_errors(ratings: Ratings | None) -> tuple[dict[str, float], dict[
 
 def _number(value: float | None, digits: int = 1) -> float | None:
     return None if value is None or not math.isfinite(value) else round(float(value), digits)
+
+
+def facts_of(pool: PoolFolder) -> dict[str, dict[str, Fact]]:
+    """Return the facts of the newest snapshots in a pool's folder."""
+    facts = {}
+    for name in pool.snapshot_names()[-MOST_SNAPSHOTS:]:
+        with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
+            facts[name] = pool.read_snapshot(name).facts
+    return facts
 
 
 def results_of(runs: Iterable[Run]) -> Results:
