@@ -52,6 +52,7 @@ def test_runs_are_compared_in_a_table_and_a_picture(runs, here, capsys):
     assert ["seed", "1,", "2", "1"] in lines
     assert not any(line[:1] == ["env"] for line in lines)
     assert "the same versions: python " in said
+    assert "intervals: 95 %, from resampling seeds or the episodes of one seed" in said
     assert lines[-1] == ["picture", "compare.png"]
     assert (here / "compare.png").read_bytes().startswith(b"\x89PNG")
 
@@ -64,6 +65,7 @@ def test_json_has_the_figures_and_draws_only_what_is_asked_for(runs, here, capsy
     first, second = found["runs"]
     assert first["scores"] == short.scores.tolist()
     assert first["iqm"] == vars(short.iqm)
+    assert (first["resampled"], second["resampled"]) == ("seeds", "episodes")
     assert second["last_return"] == vars(long.last_return)
     assert (second["name"], second["iqm"], second["restarts"]) == ("l", None, 0)
     assert first["seeds"] == [f"{runs}/short/1", f"{runs}/short/2"]
@@ -76,7 +78,7 @@ def test_json_has_the_figures_and_draws_only_what_is_asked_for(runs, here, capsy
 def test_what_is_left_out_or_unknown_is_said(here, capsys):
     write_file(here / "a" / "monitor.csv", [*random_rows(np.random.default_rng(1), 30), (1.0, 2)])
     write_file(here / "b" / "monitor.csv", [])
-    assert main(["compare", "a", "b"]) == 0
+    assert main(["compare", "a", "b", "--last", "100"]) == 0
     said = capsys.readouterr().out
     assert "a: left out lines that cannot be read as an episode: 1" in said
     assert "a: seeds with fewer than 100 episodes, of which all count: 1" in said

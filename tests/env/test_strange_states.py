@@ -1,7 +1,10 @@
 """Saved states with anything at all in them: each is refused as a CheckpointError that changes nothing, or loaded."""
 
+import copy
+import io
 import os
 import stat
+import warnings
 import zipfile
 from collections import deque
 from copy import deepcopy
@@ -233,6 +236,46 @@ def test_a_small_file_of_a_large_state_is_refused(tmp_path, bomb):
     structure, array = BOMBS[bomb]
     packed(file, structure, {"a": array}, compress=bomb != "one array a hundred times")
     with pytest.raises(CheckpointError, match=f"^{file}: not a state that vecwrap saved"):
+        read_state(file)
+
+
+def overlapping(path, count, name="a"):
+    """Write an archive whose directory lists one array ``count`` times; return how often its bytes are read."""
+    array = io.BytesIO()
+    np.save(array, np.zeros(100_000, np.uint8))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{name}00.npy", array.getvalue())
+        (first,) = archive.infolist()
+        for k in range(1, count):
+            entry = copy.copy(first)
+            entry.filename = entry.orig_filename = f"{name}{k:02d}.npy"
+            archive.filelist.append(entry)
+
+
+def test_arrays_that_overlap_are_refused_before_one_is_read(tmp_path, monkeypatch):
+    file = tmp_path / "state.npz"
+    overlapping(file, 50)
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *args, **kwargs: pytest.fail("it was read"))
+    with pytest.raises(CheckpointError, match="its arrays overlap"):
+        read_state(file)
+
+
+def test_an_array_is_refused_by_its_header_before_memory_is_taken(tmp_path, monkeypatch):
+    file = tmp_path / "state.npz"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.npy", header("(10**9,)".replace("10**9", str(10**9)), b"abc"))
+    monkeypatch.setattr(np.lib.format, "read_array", lambda *args, **kwargs: pytest.fail("memory was taken"))
+    with pytest.raises(CheckpointError, match="has another number of bytes"):
+        read_state(file)
+
+
+def test_two_arrays_of_one_name_are_refused(tmp_path):
+    file = tmp_path / "state.npz"
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w") as archive:
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            archive.writestr("a.npy", header("(3,)", b"abc"))
+    with pytest.raises(CheckpointError, match="two of its arrays have one name"):
         read_state(file)
 
 

@@ -166,7 +166,18 @@ GAMES = {
     "archers": archers,
     "pursuit": pursuit,
 }
-AGENTS = {"party": 4, "turns": 4, "guests": 4, "returning": 4, "crowd": 4, "lingering crowd": 4, "spread": 3, "texas": 3, "archers": 4, "pursuit": 3}
+AGENTS = {
+    "party": 4,
+    "turns": 4,
+    "guests": 4,
+    "returning": 4,
+    "crowd": 4,
+    "lingering crowd": 4,
+    "spread": 3,
+    "texas": 3,
+    "archers": 4,
+    "pursuit": 3,
+}
 STEPS = {"chess": 60, "archers": 30, "pursuit": 40}  # of those that cost much
 
 

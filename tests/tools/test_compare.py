@@ -92,6 +92,18 @@ def test_one_seed_has_the_interval_of_its_last_episodes(tmp_path):
     last = np.array([row[0] for row in rows[-25:]])
     assert each.last_return == interval(last, lambda samples: samples.mean(axis=-1))
     assert each.iqm is None
+    assert each.resampled == "episodes"
+
+
+def test_the_last_episodes_are_as_many_as_fit_the_shortest_seed(tmp_path):
+    for name, count in (("a", 165), ("b", 1500)):
+        write_seed(tmp_path / name, [(float(k >= count - 10), 10, float(k), 0, 0) for k in range(count)])
+    runs = read_runs([tmp_path / "a", tmp_path / "b"])
+    assert [each.last_return.value for each in compare(runs)] == [1.0, 1.0]
+    assert [each.last_return.value for each in compare(runs, last=100)] == [0.1, 0.1]
+    assert compare(runs[1:])[0].last_return.value == 0.1  # of its last hundred
+    together = read_runs([f"x={tmp_path}/a", f"x={tmp_path}/b"])
+    assert compare(together)[0].resampled == "seeds"
 
 
 def test_lost_episodes_and_torn_lines_do_not_count(tmp_path):

@@ -1,6 +1,7 @@
 """Tournaments: every pair in all seats, from fixed seeds; what they give is what a loop over the raw game gives."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import vecwrap
 from vecwrap import OpponentPool
 from vecwrap.errors import ArgumentError
+from vecwrap.wrappers.selfplay.ratings import bradley_terry_by_seed
 from vecwrap.wrappers.selfplay.scripted import first_legal
 
 FIRST = "vecwrap.wrappers.selfplay.scripted:first_legal"
@@ -70,6 +72,22 @@ def test_wrappers_inside_of_opponents_are_used_and_others_are_not(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_list_of_scripted_members_is_a_pool(kind):
+    names = ["random", FIRST]
+    expected = vecwrap.tournament(GAME, OpponentPool(None, scripted=names), games=3, backend="dummy")
+    played = vecwrap.tournament(GAME, kind(names), games=3, backend="dummy")
+    assert played.results.rows() == expected.results.rows()
+
+
+def test_errors_come_from_resampling_what_was_played_from_each_seed():
+    names = ["random", FIRST, LAST]
+    alone = [vecwrap.tournament(GAME, names, games=1, seed=5 + j, backend="dummy").results for j in range(4)]
+    played = vecwrap.tournament(GAME, names, games=4, seed=5, backend="dummy").ratings
+    assert played.covariance.tolist() == bradley_terry_by_seed(alone).covariance.tolist()
+    assert (played.anchor, played.resampled) == ("random", "4 seeds")
+
+
 def test_games_of_three_are_played_from_every_seat():
     played = vecwrap.tournament(
         "pettingzoo:classic/texas_holdem-v4",
@@ -90,6 +108,14 @@ def test_games_of_three_are_played_from_every_seat():
         ({"players": ["random", "rando"]}, 'there is no member "rando". Did you mean "random"'),
         ({"record": ("random", "000009")}, 'there is no member "000009"'),
         ({"games": 0}, "games: expected at least 1"),
+        ({"players": "random"}, r"players: expected a list of names, got \"random\"; write \[\"random\"\]"),
+        ({"anchor": "rndom"}, 'anchor: expected one of the players, got "rndom". Did you mean "random"'),
+        *(
+            ({"pool": pool}, "pool: expected an OpponentPool, its folder, or a list")
+            for pool in (3, None, {}, b"x", [3])
+        ),
+        *(({"pool": pool}, "expected at least two players, got none") for pool in ([], "nowhere", Path("nowhere"))),
+        ({"pool": ["random"]}, "expected at least two players, got random"),
         ({"pipeline": "CartPole-v1"}, "expected games of several agents"),
     ],
 )
@@ -109,13 +135,14 @@ def test_the_command_prints_and_writes_ratings(tmp_path, capsys, monkeypatch):
     call = ["tournament", GAME, "--pool", "pool", "--games", "4", "--backend", "dummy"]
     assert main([*call, "--out", "out", "--record", f"random,{FIRST}"]) == 0
     said = capsys.readouterr().out
-    assert "Elo points above random" in said
+    assert "Elo points above random, with standard errors from resampling 4 seeds" in " ".join(said.split())
+    assert "random,0.0,0.0,8,random,4 seeds" in (tmp_path / "out" / "ratings.csv").read_text()
     assert (tmp_path / "out" / "games.csv").read_text().startswith("player,opponent,seat,games")
     assert (tmp_path / "out" / "games.png").read_bytes().startswith(b"\x89PNG")
     assert len(list((tmp_path / "out").glob("*.mp4"))) == 2
     assert main([*call, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["anchor"] == "random"
+    assert (data["anchor"], data["resampled"]) == ("random", "4 seeds")
     assert sum(row["wins"] + row["draws"] + row["losses"] for row in data["results"]) == 8
     assert main(["tournament", GAME, "--pool", "nowhere"]) == 2
     assert 'expected the folder of a pool, got "nowhere"' in capsys.readouterr().err
@@ -127,3 +154,22 @@ def test_ratings_recover_who_is_stronger():
     pool = OpponentPool(None, scripted=["random", FIRST, LAST])
     ratings = vecwrap.tournament(GAME, pool, games=60, backend="dummy").ratings
     assert ratings.players[int(np.argmin(ratings.points))] == "random"
+
+
+def test_the_curve_of_ratings_is_over_the_steps_of_snapshots(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    pool = OpponentPool(tmp_path / "pool", make=f"{__name__}:made", scripted=["random"])
+    for steps in (900, 100):
+        pool.add({"x": np.array(steps)}, facts={"steps": steps})
+    played = vecwrap.tournament(GAME, pool, games=2, backend="dummy")
+    assert played.steps == {"000002": 100, "000001": 900}
+    drawn = []
+    monkeypatch.setattr("vecwrap.tools.plot.save", lambda figure, path: drawn.append(figure))
+    played.save(tmp_path / "out")
+    (panel,) = drawn[-1].axes
+    assert panel.get_xlabel() == "steps"
+    assert panel.get_lines()[0].get_xdata().tolist() == [100, 900]
+
+
+def made(arrays):
+    return first_legal

@@ -519,7 +519,7 @@ def test_monitor_csv_has_the_header_and_the_columns(tmp_path):
     header, rows = read(env.paths[0])
     assert before <= header.pop("t_start") <= time.time()
     assert header == {"env_id": "ToyEnv", "step_unit": "agent step", "frame_skip": 3, "pipeline": "0123456789ab"}
-    assert list(rows[0]) == ["r", "l", "t", "env", "lost"]
+    assert list(rows[0]) == ["r", "l", "t", "env", "lost", "steps"]
     assert [(row["env"], row["l"], row["lost"]) for row in rows[:4]] == [
         ("0", "1", "0"), ("1", "1", "0"), ("2", "1", "0"), ("0", "2", "0")
     ]  # fmt: skip
@@ -685,7 +685,7 @@ def test_monitor_csv_holds_text_that_is_no_utf_8_as_escapes_and_is_gone_on_with(
         with Monitor(env, str(tmp_path), resume=True, info_keys=("\udc80",)) as env:
             play(env, 1)
     content = (tmp_path / "monitor.csv").read_text(encoding="utf-8")
-    assert content.splitlines()[1] == r"r,l,t,env,lost,\udc80"
+    assert content.splitlines()[1] == r"r,l,t,env,lost,steps,\udc80"
     assert [line.rpartition(",")[2] for line in content.splitlines()[2:]] == [r"lvl \udc81"] * 2
 
 
@@ -718,7 +718,7 @@ def test_monitor_csv_that_is_none_of_ours_is_refused_on_resume_and_left_alone(tm
             env.reset()
         assert str(error.value) == (
             f'monitor: resume: expected {path} to begin with "#" and JSON with t_start, then '
-            rf"b'r,l,t,env,lost\n', got {got}; give the same info_keys, or another dir"
+            rf"b'r,l,t,env,lost,steps\n', got {got}; give the same info_keys, or another dir"
         )
     assert path.read_text(errors="surrogateescape") == content
 
@@ -900,7 +900,7 @@ def test_monitor_csv_goes_on_after_a_load_without_a_reset(tmp_path):
         ({"rewards": "row"}, 'monitor: rewards: expected raw or seen, got "row". Did you mean "raw"?'),
         ({"info_keys": "lap"}, 'monitor: info_keys: expected a list of names, got the text "lap"; write ["lap"]'),
         ({"info_keys": ("lives", "l")}, "monitor: info_keys: expected each name once and none of r, l, t, env, lost, "
-                                        "got ('lives', 'l')"),
+                                        "steps, got ('lives', 'l')"),
         ({"stats_key": "final_info"}, "monitor: stats_key: expected a name without a leading underscore and none of "
                                       'final_obs, final_info, env_id, got "final_info"; the default is "episode"'),
     ],

@@ -11,6 +11,7 @@ import pytest
 from tests.backs import DummyBackend
 from tests.streams import ToyEnv
 from tests.wrappers.test_monitor import play, read
+from vecwrap.tools.plot import read_runs
 from vecwrap.wrappers.monitor import Monitor
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +44,8 @@ def monitor(folder, length=2, **arguments):
         (b"7.5,2,12.5,1,0\r\n", 5),
         (b"7.5,2,12.5,1,0\r", 5),  # the rest of its end is missing
         (b"7.5,2,12.5,1,0", 5),  # as an editor leaves it
+        (b"7.5,2,12.5,1,0,", 5),  # torn, but for its steps it is whole
+        (b"7.5,2,12.5,1,0,1", 5),
         (b"7.5,2,12.5,1,", 4),  # torn
         (b"7.5,2,12.5", 4),
         (b"7", 4),
@@ -74,10 +77,72 @@ def test_a_torn_info_is_dropped_with_its_row(tmp_path):
     with monitor(tmp_path, resume=True, info_keys=("step",)) as env:
         play(env, 2)
     path = tmp_path / "monitor.csv"
-    path.write_bytes(path.read_bytes() + b"7.5,12,12.5,1,0,1")
+    path.write_bytes(path.read_bytes() + b"7.5,12,12.5,1,0,12,1")
     with monitor(tmp_path, resume=True, info_keys=("step",)) as env:
         play(env, 2)
     assert [row["step"] for row in read(path)[1]] == ["2"] * 4
+
+
+# -- agent steps ------------------------------------------------------------------------------------------------------
+
+
+def steps_in(path):
+    return [int(row["steps"]) for row in read(path)[1]]
+
+
+@pytest.mark.parametrize("per_env", [False, True])
+def test_steps_are_those_of_all_sub_environments_also_of_games_that_still_run(per_env, tmp_path):
+    lengths = (2, 5)
+    make = [lambda length=length: ToyEnv((length,)) for length in lengths]
+    with Monitor(DummyBackend(make), str(tmp_path), per_env=per_env) as env:
+        env.reset()
+        expected = []
+        for step in range(1, 11):
+            env.step([0, 0])
+            expected += [(2 * step, i) for i, length in enumerate(lengths) if step % length == 0]
+    rows = [row for path in env.paths for row in read(path)[1]]
+    assert sorted((int(row["steps"]), int(row["env"])) for row in rows) == expected
+    assert env.num_steps == 20
+
+
+def test_steps_go_on_where_the_file_ends_or_where_a_loaded_state_was_saved(tmp_path):
+    path = tmp_path / "monitor.csv"
+    with monitor(tmp_path, resume=True) as env:
+        play(env, 4)
+    assert steps_in(path) == [4, 4, 8, 8]
+    with monitor(tmp_path, resume=True) as env:
+        play(env, 2)
+        state = env.state_dict()
+        play(env, 2)
+    assert steps_in(path)[4:] == [12, 12, *[16, 16]]
+    with monitor(tmp_path, resume=True) as env:
+        env.load_state_dict(state)
+        assert env.num_steps == 4
+        play(env, 2)
+    assert steps_in(path)[8:] == [8, 8]  # as TensorBoard has them
+
+
+@pytest.mark.parametrize("info_keys", [(), ("step",)])
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+def test_an_older_file_without_the_column_is_gone_on_with_in_its_own_layout(newline, info_keys, tmp_path):
+    path = tmp_path / "monitor.csv"
+    with monitor(tmp_path, info_keys=info_keys) as env:
+        play(env, 4)
+    old = [line.split(b",") for line in path.read_bytes().splitlines()[1:]]
+    place = old[0].index(b"steps")
+    table = newline.join(b",".join(cells[:place] + cells[place + 1 :]) for cells in old) + newline
+    path.write_bytes(path.read_bytes().splitlines()[0] + newline + table)
+    before = path.read_bytes()
+    with monitor(tmp_path, resume=True, info_keys=info_keys) as env:
+        play(env, 4)
+    assert path.read_bytes().startswith(before)
+    _, rows = read(path)
+    assert len(rows) == 8
+    assert all([*row] == ["r", "l", "t", "env", "lost", *info_keys] and None not in row.values() for row in rows)
+    assert all(row["step"] == "2" for row in rows if info_keys)
+    (run,) = read_runs([tmp_path])
+    assert run.seeds[0].steps.tolist() == [2, 4, 6, 8, 10, 12, 14, 16]
+    assert run.seeds[0].unreadable == 0
 
 
 # -- written by two processes -----------------------------------------------------------------------------------------

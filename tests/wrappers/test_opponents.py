@@ -483,11 +483,11 @@ def test_a_monitor_writes_who_was_played(tmp_path):
         for _ in range(20):
             env.step(env.action_masks().argmax(axis=1))
     lines = (tmp_path / "monitor.csv").read_text().splitlines()
-    assert lines[1] == "r,l,t,env,lost,opponent,seat,result"
+    assert lines[1] == "r,l,t,env,lost,steps,opponent,seat,result"
     rows = [line.split(",") for line in lines[2:]]
     assert len(rows) > 5
-    assert {row[5] for row in rows} == {"random"}
-    assert all(float(row[0]) == float(row[7]) for row in rows)
+    assert {row[6] for row in rows} == {"random"}
+    assert all(float(row[0]) == float(row[8]) for row in rows)
 
 
 def test_a_lost_game_is_no_result():

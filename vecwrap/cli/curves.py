@@ -16,10 +16,20 @@ from vecwrap.cli.command import Host, Json, Port, command, count_option, termina
 from vecwrap.cli.output import figures_table, print_json, say_where
 from vecwrap.errors import PlotError, cut, install_command, is_installed
 from vecwrap.tools.compare import Compared, Interval, compare, differences, draw_comparison
-from vecwrap.tools.plot import Run, check, check_suffix, draw, read_runs, save, step_unit, time_unit
+from vecwrap.tools.plot import (
+    Run,
+    check,
+    check_suffix,
+    draw,
+    fitting_window,
+    fitting_windows,
+    read_runs,
+    save,
+    step_unit,
+    time_unit,
+)
 
 _SETTINGS, _VERSIONS = attrgetter("settings"), attrgetter("versions")
-RECENT = 100  # episodes whose mean score the table shows
 
 
 @command("plot", "runs/ppo runs/a2c --smooth 10,100 --out curves.png --out curves.svg")
@@ -38,8 +48,13 @@ def plot_runs(
         typer.Option("--out", "-o", help="The picture, .png or .svg. May be given twice. Default: curves.png."),
     ] = None,
     smooth: Annotated[
-        str, typer.Option(help="How many episodes to average over, comma-separated.", metavar="EPISODES")
-    ] = "10,100",
+        str | None,
+        typer.Option(
+            help="How many episodes to average over, comma-separated. Default: at most a tenth of the shortest run: "
+            "10, 20, 50 or 100.",
+            metavar="EPISODES",
+        ),
+    ] = None,
     x: Annotated[
         str, typer.Option(help="One panel each, comma-separated: steps, episodes, minutes.", metavar="AXES")
     ] = "steps,episodes,minutes",
@@ -47,17 +62,18 @@ def plot_runs(
 ) -> None:
     """Draw learning curves from monitor files: each episode, smoothed, with a band of one standard deviation."""
     console = terminal()
-    windows = [_window(text) for text in _parts(smooth)]
+    given = None if smooth is None else [_window(text) for text in _parts(smooth)]
     names = _parts(x)
-    check(names, windows)  # before a long file is read
+    check(names, given or ())  # before a long file is read
     pictures = out or [Path("curves.png")]
     for path in pictures:
         check_suffix(path)
     found = read_runs(runs)
+    windows = fitting_windows(found) if given is None else given
     figure = draw(found, names, windows, title)
     for path in pictures:
         save(figure, path)
-    console.print(_curves_table(found))
+    console.print(_curves_table(found, max(windows, default=fitting_window(found))))
     for note in _notes(found, windows):
         console.print(Text(note, style="yellow"))
     for path in pictures:
@@ -76,11 +92,11 @@ def _window(text: str) -> int:
         raise PlotError(f'--smooth: expected comma-separated episode counts, such as 10,100, got "{text}"') from None
 
 
-def _curves_table(runs: Sequence[Run]) -> Table:
+def _curves_table(runs: Sequence[Run], window: int) -> Table:
     unit, scale = time_unit(runs)
-    table = figures_table("run", "seeds", "episodes", "steps", unit, f"last {RECENT} episodes")
+    table = figures_table("run", "seeds", "episodes", "steps", unit, f"last {window} episodes")
     for run in runs:
-        last = np.concatenate([seed.scores[-RECENT:] for seed in run.seeds])
+        last = np.concatenate([seed.scores[-window:] for seed in run.seeds])
         table.add_row(
             Text(run.name),
             str(len(run.seeds)),
@@ -130,7 +146,13 @@ def compare_runs(
             metavar="RUN",
         ),
     ],
-    last: Annotated[int, count_option(help="How many of the last episodes of each seed count.")] = 100,
+    last: Annotated[
+        int | None,
+        count_option(
+            help="How many of the last episodes of each seed count. Default: at most a tenth of the shortest seed: 10, "
+            "20, 50 or 100."
+        ),
+    ] = None,
     out: Annotated[
         list[Path] | None,
         typer.Option("--out", "-o", help="The picture, .png or .svg. May be given twice. Default: compare.png."),
@@ -143,6 +165,7 @@ def compare_runs(
     for path in pictures:
         check_suffix(path)
     found = read_runs(runs)
+    last = fitting_window(found) if last is None else last
     compared = compare(found, last)
     if pictures:
         figure = draw_comparison(found, compared, last)
@@ -152,6 +175,8 @@ def compare_runs(
         print_json(_comparison_data(found, compared, last), console)
         return
     console.print(_comparison_table(compared, last))
+    if said := _intervals_said(compared):
+        console.print(Text(said, style="dim"))
     for title, of in (("pipeline", _SETTINGS), ("version", _VERSIONS)):
         if differing := differences(compared, of):
             console.print()
@@ -188,6 +213,13 @@ def _comparison_table(compared: Sequence[Compared], last: int) -> Table:
             "-" if each.restarts is None else f"{each.restarts:,}",
         )
     return table
+
+
+def _intervals_said(compared: Sequence[Compared]) -> str:
+    """What was resampled for the intervals of the last episodes."""
+    known = [each for each in compared if each.last_return is not None and each.last_return.low is not None]
+    found = {each.resampled: "seeds" if each.resampled == "seeds" else "the episodes of one seed" for each in known}
+    return f"intervals: 95 %, from resampling {' or '.join(found.values())}" if found else ""
 
 
 def _interval(found: Interval | None) -> str:

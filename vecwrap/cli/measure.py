@@ -321,7 +321,10 @@ def play_tournament(
     players: Annotated[
         str | None, typer.Option(help="Which members, comma-separated. Default: all.", metavar="NAMES")
     ] = None,
-    anchor: Annotated[str | None, typer.Option(help="Whose rating is 0. Default: random, if it plays.")] = None,
+    anchor: Annotated[
+        str | None,
+        typer.Option(help="Whose rating is 0. Default: random, else the first scripted one, else who played most."),
+    ] = None,
     record: Annotated[
         str | None, typer.Option(help="Film the first games of a pair: NAME,NAME.", metavar="NAMES")
     ] = None,
@@ -358,6 +361,7 @@ def play_tournament(
         print_json(
             {
                 "anchor": ratings.anchor,
+                "resampled": ratings.resampled,
                 "ratings": {
                     name: {"rating": round(float(points), 1), "error": round(float(error), 1), "games": int(number)}
                     for name, points, error, number in each
@@ -384,11 +388,12 @@ def _ladder(played: Tournament) -> Table:
     for row in played.results.rows():
         for name, counts in ((row.player, row[3:]), (row.opponent, row[:2:-1])):
             totals[name] = [total + count for total, count in zip(totals[name], counts, strict=True)]
-    table = Table(title=f"Elo points above {ratings.anchor}, with standard errors")
+    table = Table(title=ratings.about)
     for column in ("player", "rating", "error", "games", "won", "drawn", "lost"):
         table.add_column(column, justify="left" if column == "player" else "right")
     for name in played.ladder:
         i = ratings.players.index(name)
-        figures = (f"{ratings.points[i]:+.0f}", f"{ratings.errors[i]:.0f}", str(ratings.games[i]))
+        error = f"{ratings.errors[i]:.0f}" if math.isfinite(ratings.errors[i]) else "-"  # of one seed it is not known
+        figures = (f"{ratings.points[i]:+.0f}", error, str(ratings.games[i]))
         table.add_row(Text(name), *figures, *map(str, totals[name]))
     return table

@@ -4,61 +4,68 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
+import re
 import secrets
 import stat
+import time
 import warnings
-import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
 from vecwrap.env.action_masks import load_told_masks, told_masks
+from vecwrap.env.untrusted import open_regular, read_arrays
 from vecwrap.errors import CheckpointError, PlanError, SubEnvError, VecwrapError, paths_looked_at, text_of
 from vecwrap.rows.batch import object_array
 from vecwrap.rows.columns import make_column
 from vecwrap.rows.saved import fitting, fitting_list, same_data
 from vecwrap.rows.statistics import RunningStatistics
 
-
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for reading; OSError if it is a pipe, a device or the like, which could block or never end."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        kind = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(kind):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-        if not stat.S_ISREG(kind):
-            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
+_LEFT = re.compile(r"\.[0-9a-f]{16}\.tmp")
+_SECONDS_WITHOUT_LOCKS = 86_400  # after which a file counts as abandoned on a file system that has no locks
 
 
-def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) -> None:
-    """Write a file completely or not at all, whatever happens meanwhile; a link's target, and with its old mode."""
-    path = Path(os.path.realpath(path))
+def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = False, follow: bool = True) -> None:
+    """Write a file completely or not at all, whatever happens meanwhile; with its old mode.
+
+    A link's target is written, or without ``follow`` the link is replaced.
+    """
+    if follow:
+        path = Path(os.path.realpath(path))
     with written(path, write, to_disk=to_disk) as growing:
         with contextlib.suppress(OSError):  # there is none yet, or it is another user's
-            growing.chmod(stat.S_IMODE(path.stat().st_mode))
+            growing.chmod(stat.S_IMODE(path.stat(follow_symlinks=follow).st_mode))
         growing.replace(path)
 
 
 @contextlib.contextmanager
 def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) -> Iterator[Path]:
-    """Write a file's contents into a temporary file beside it, which exists as long as the context."""
+    """Write a file's contents into a temporary file beside it, which exists as long as the context.
+
+    The file is locked meanwhile, under its final name too, so that `remove_abandoned` can tell it from what a killed
+    process has left.
+    """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "expected the name of a file, got a folder", str(path))
     growing = path.parent / f".{secrets.token_hex(8)}.tmp"  # short, however long the file's own name is
+    held: int | None = None
     try:
         with growing.open("xb") as file:
+            held = os.dup(file.fileno())  # has the lock when the file is closed, which may be what reports a full disk
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(held, fcntl.LOCK_EX)
+            if not os.path.lexists(growing):  # another process removed it as abandoned before it was locked
+                with written(path, write, to_disk=to_disk) as another:
+                    yield another
+                return
             write(file)
             if to_disk:
                 file.flush()
@@ -74,6 +81,30 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
     finally:
         with contextlib.suppress(OSError):  # it is gone if it was renamed
             growing.unlink()
+        if held is not None:
+            os.close(held)
+
+
+def remove_temporary_files(folder: Path) -> None:
+    """Remove the temporary files that killed processes have left in a folder."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if _LEFT.fullmatch(path.name):
+                remove_abandoned(path)
+
+
+def remove_abandoned(path: Path, unless: Callable[[], bool] = lambda: False) -> None:
+    """Remove a file unless somebody is writing it, or unless that is so once nobody is."""
+    with contextlib.suppress(OSError), open_regular(path, follow=False) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        except OSError:  # a file system without locks
+            if time.time() - os.fstat(file.fileno()).st_mtime < _SECONDS_WITHOUT_LOCKS:
+                return
+        if not unless():
+            path.unlink()
 
 
 def put_new(growing: Path, path: Path) -> Path:
@@ -398,11 +429,11 @@ def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     write_whole(Path(path), lambda file: np.savez(file, **members), to_disk=True)  # type: ignore[arg-type]
 
 
-def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a file written by ``write_state``; nothing in it is executed."""
+def read_state(path: str | os.PathLike[str], *, follow: bool = True) -> dict[str, Any]:
+    """Read a file written by ``write_state``; nothing in it is executed. With ``follow``, the path may be a link."""
     remedy = "expected the file that save wrote; of a run, its stats.npz"
     try:
-        arrays = read_arrays(path)
+        arrays = read_arrays(path, follow=follow)
         state = _join(json.loads(arrays.pop(_STRUCTURE).tobytes().decode()), arrays)
     except FileNotFoundError:
         asked = f"Is the path right, relative to {Path.cwd()}?"
@@ -421,20 +452,6 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(state.get("hash"), (str, type(None))):
         raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved (its hash is no text); {remedy}")
     return state
-
-
-def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """Read all arrays of a file that holds nothing else, and so takes no more memory than it has bytes."""
-    with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
-        return {info.filename.removesuffix(".npy"): _array(archive, info) for info in archive.infolist()}
-
-
-def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray[Any, Any]:
-    if info.compress_type != zipfile.ZIP_STORED:
-        raise ValueError("its arrays are compressed")
-    with archive.open(info) as member:
-        array: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
-        return array
 
 
 def refuse_unread(stats: Any, where: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from vecwrap.env.saving import open_regular
+from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.places import MAX_DEPTH, Place, Source, Steps, fail
 from vecwrap.pipeline.values import read_integer, read_yaml_scalar, shown, write_yaml_scalar
@@ -38,10 +38,10 @@ def read_file(path: Path) -> tuple[Any, Source]:
     return document.value, document.source(path.parent)
 
 
-def read_text(path: Path) -> str:
-    """Read a file of at most 1 MB, in UTF-8."""
+def read_text(path: Path, *, follow: bool = True) -> str:
+    """Read a file of at most 1 MB, in UTF-8; with ``follow``, the path may be a link."""
     try:
-        with path.open("rb") if str(path).startswith(_STREAMS) else open_regular(path) as file:
+        with path.open("rb") if str(path).startswith(_STREAMS) else open_regular(path, follow=follow) as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = getattr(error, "strerror", None) or error

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import vecwrap
-from vecwrap.env.saving import open_regular, read_state
+from vecwrap.env.saving import read_state
+from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import SpecError, cut, paths_looked_at
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.evaluation import in_mode
@@ -78,12 +79,13 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     statistics = folder / STATISTICS if (folder / STATISTICS).exists() else None
     carried = [(FACTS, facts.get("pipeline")), *_monitors(folder)]
     if statistics is not None:
-        carried.append((STATISTICS, read_state(statistics).get("hash")))
+        carried.append((STATISTICS, read_state(statistics, follow=False).get("hash")))
     hashes = {name: cut(str(found), 60) for name, found in carried if found is not None}
     most = Counter(hashes.values()).most_common(1)
     _refuse_others(folder, hashes, most[0][0] if most else "", "the files beside it are", facts)
     path = folder / PIPELINE
-    spec = PipelineSpec.from_yaml(read_text(path), str(path), folder) if imports else load_without_imports(path)
+    text = read_text(path, follow=False)
+    spec = PipelineSpec.from_yaml(text, str(path), folder) if imports else load_without_imports(path)
     resolved = plan(spec).pipeline
     _refuse_others(folder, hashes, resolved.hash, f"{PIPELINE} beside it is", facts)
     return Run(folder, resolved, facts, statistics)
@@ -110,10 +112,10 @@ def _paths_within(wrappers: Sequence[WrapperSpec], folder: Path, to: Path) -> tu
 
 def read_facts(path: Path) -> Mapping[str, Any]:
     """Read ``run.json``; empty if there is none."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
     try:
-        facts = json.loads(read_text(path))
+        facts = json.loads(read_text(path, follow=False))
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: this is not JSON: {error}.") from None
     versions = facts.get("versions", {}) if isinstance(facts, dict) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecwrap.env.saving import open_regular
+from vecwrap.env.untrusted import read_bytes
 from vecwrap.errors import PlotError, paths_looked_at, printable
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.files import read_text, read_yaml
 from vecwrap.pipeline.run_folder import FACTS, PIPELINE, PROGRESS, read_facts
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.declares import declared_by
-from vecwrap.tools.plot import Run, Seed, add_legend, draw_curves, look, new_figure, plain, short
+from vecwrap.tools.plot import Run, Seed, add_legend, draw_curves, fitting_window, look, new_figure, plain, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Compared", "Interval", "compare", "differences", "draw_comparison", "interquartile_mean", "interval"]
 
-LAST = 100  # episodes of a seed that its final return is the mean of
 CONFIDENCE = 95  # per cent
 RESAMPLES = 5_000
+MAX_PROGRESS_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with its confidence interval, whose ends are None if there is nothing to estimate it from."""
+    """A figure with its 95 % confidence interval, whose ends are None if there is nothing to estimate it from."""
 
     value: float
     low: float | None
@@ -54,7 +55,9 @@ class Compared:
         name: in the table and the legend.
         scores: (s,) float64, the mean return of each seed's last episodes; seeds without an episode are left out.
         last_return: the mean of these over the seeds; with one seed, of its last episodes.
-        iqm: the interquartile mean over the seeds; None with one seed.
+        resampled: what the interval of ``last_return`` was resampled over: ``"seeds"``; or of one seed its
+            ``"episodes"``, as if they were independent, which says nothing about another seed.
+        iqm: the interquartile mean over the seeds, with an interval over the seeds; None with one seed.
         episodes: of all seeds.
         steps: of all seeds; if a run was not recorded, those of its finished episodes.
         steps_per_second: the mean over the seeds; None if it is not known.
@@ -67,6 +70,7 @@ class Compared:
     name: str
     scores: FloatArray
     last_return: Interval | None
+    resampled: str
     iqm: Interval | None
     episodes: int
     steps: int
@@ -77,11 +81,14 @@ class Compared:
     settings: Mapping[str, tuple[str, ...]]
 
 
-def compare(runs: Sequence[Run], last: int = LAST) -> list[Compared]:
+def compare(runs: Sequence[Run], last: int | None = None) -> list[Compared]:
     """Compare runs by their last episodes, and by what lies beside their monitor files.
+
+    ``last`` says how many of each seed; by default what `fitting_window` gives for these runs.
 
     PlotError: runs of different environments, or none with a finished episode.
     """
+    last = fitting_window(runs) if last is None else last
     if last < 1:
         raise PlotError(f"expected at least 1 of the last episodes, got {last}")
     ids = {seed.env_id: run.name for run in runs for seed in run.seeds if seed.env_id is not None}
@@ -111,7 +118,7 @@ def interquartile_mean(values: FloatArray) -> Any:
 def interval(values: FloatArray, statistic: Callable[[FloatArray], Any]) -> Interval:
     """Return a statistic of (k,) values with its 95 % bootstrap interval; the same values give the same interval.
 
-    ``statistic`` takes many samples, (..., k), and returns (...).
+    The values are taken as independent. ``statistic`` takes many samples, (..., k), and returns (...).
     """
     value = float(statistic(values))
     if len(values) < 2:
@@ -157,6 +164,7 @@ def _compared(run: Run, last: int) -> Compared:
         run.name,
         scores,
         last_return=interval(ends[0] if len(ends) == 1 else scores, partial(np.mean, axis=-1)) if ends else None,
+        resampled="episodes" if len(ends) == 1 else "seeds",
         iqm=interval(scores, interquartile_mean) if len(scores) > 1 else None,
         episodes=sum(len(seed.scores) for seed in run.seeds),
         steps=sum(record.steps or seed.total_steps for seed, record in zip(run.seeds, records, strict=True)),
@@ -196,16 +204,19 @@ def read_record(folder: Path) -> Record:
         restarts=_count(facts.get("restarts")),
         end="has not ended, or was killed" if end is None else "" if end == "finished" else str(end),
         versions={str(name): str(version) for name, version in facts.get("versions", {}).items()},
-        settings=dict(_settings(read_yaml(read_text(pipeline), str(pipeline)).value)) if pipeline.exists() else {},
+        settings=_read_settings(pipeline) if os.path.lexists(pipeline) else {},
     )
+
+
+def _read_settings(path: Path) -> dict[str, str]:
+    return dict(_settings(read_yaml(read_text(path, follow=False), str(path)).value))
 
 
 def _read_progress(path: Path) -> dict[str, Any]:
     """The last complete row of ``progress.csv``, under the names of ``run.json``."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
-    with open_regular(path) as file:
-        text = file.read().decode(errors="replace")
+    text = read_bytes(path, MAX_PROGRESS_BYTES, follow=False).decode(errors="replace")
     rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
     row = rows[-1] if rows else {}
     return {"seconds": row.get("time"), "steps": row.get("steps"), "restarts": row.get("restarts")}
@@ -261,8 +272,9 @@ def _named(entry: Any) -> tuple[str, Any]:
 CURVES, LINE = 3.6, 0.32  # inches: the curves' panel, and a run in the one below
 
 
-def draw_comparison(runs: Sequence[Run], compared: Sequence[Compared], last: int = LAST) -> Figure:
+def draw_comparison(runs: Sequence[Run], compared: Sequence[Compared], last: int | None = None) -> Figure:
     """Draw learning curves over steps, and below them each run's final return with its confidence interval."""
+    last = fitting_window(runs) if last is None else last
     pairs = [(run, each) for run, each in zip(runs, compared, strict=True) if each.last_return is not None]
     drawn = [run for run, _ in pairs]
     below = 0.9 + LINE * len(pairs)
@@ -274,7 +286,8 @@ def draw_comparison(runs: Sequence[Run], compared: Sequence[Compared], last: int
     several = any(each.iqm is not None for _, each in pairs)
     text = f"above: dots are episodes, lines means of the last {last} and bands one standard deviation\n"
     text += f"below: the return of the last {last} episodes and its {CONFIDENCE} % interval"
-    text += "; of several seeds the interquartile mean, and a ring for each seed" if several else ""
+    text += " from resampling its episodes" if not several else " from resampling seeds, or of one seed its episodes"
+    text += "\nof several seeds the interquartile mean, and a ring for each seed" if several else ""
     figure.supxlabel(text, fontsize=8, color="#555555")
     return figure
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vecwrap.env.saving import open_regular, write_whole
+from vecwrap.env.saving import write_whole
+from vecwrap.env.untrusted import read_bytes
 from vecwrap.errors import PlotError, cut, did_you_mean, install_command, paths_looked_at, printable, printable_lines
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
 from vecwrap.wrappers.selfplay.results import MOST_SEATS
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["AXES", "WINDOWS", "Curve", "Run", "Seed", "curve", "draw", "read_runs", "save"]
+__all__ = ["AXES", "Curve", "Run", "Seed", "curve", "draw", "fitting_window", "read_runs", "save"]
 
 PATTERN = "*monitor.csv"
+MAX_MONITOR_BYTES = 2_000_000_000
 _MOST = 2**53  # steps of an episode: more is no count, and not exact in float64
+_MOST_DIGITS = 15  # of all steps
 _LARGEST = 1e150  # a score whose square, which a spread needs, is still finite
 
 
@@ -46,6 +49,7 @@ class MonitorLog:
     ends: FloatArray  # seconds from the header's ``t_start``, never decreasing
     lost: BoolArray  # ended because the sub-environment was lost, so that there is no score
     envs: IntArray  # which sub-environment each was of; -1 if the file does not say
+    steps: FloatArray  # agent steps of all sub-environments by then; NaN if the file does not say
     unreadable: int  # complete lines that are not episodes
     played: Sequence[tuple[str, int, float]]  # opponent, seat and result of games against opponents
 
@@ -57,8 +61,8 @@ def read_monitor_file(path: Path) -> MonitorLog:
     time before.
     """
     try:
-        with io.TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace") as file:
-            text = file.read()
+        data = read_bytes(path, MAX_MONITOR_BYTES)
+        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors="replace").read()
     except OSError as error:
         raise PlotError(f"{path}: cannot be read: {error.strerror or error}") from error
     if text and text[0] != "#":
@@ -68,10 +72,10 @@ def read_monitor_file(path: Path) -> MonitorLog:
     table = _read_cells(below, path)
     found = [_read_row(cells) for cells in table]
     rows = [row for row in found if row is not None]
-    scores, lengths, ends, lost, envs = np.array(rows, dtype=np.float64).reshape(-1, 5).T
+    scores, lengths, ends, lost, envs, steps = np.array(rows, dtype=np.float64).reshape(-1, 6).T
     continued = ends - np.cumsum(np.minimum(np.diff(ends, prepend=ends[:1]), 0))
     played = [game for game in map(_read_game, table) if game is not None] if table and "opponent" in table[0] else []
-    whole = lengths.astype(np.int64), continued, lost != 0, envs.astype(np.int64)
+    whole = lengths.astype(np.int64), continued, lost != 0, envs.astype(np.int64), steps
     return MonitorLog(header, scores, *whole, len(found) - len(rows), played)
 
 
@@ -108,10 +112,17 @@ def _read_cells(text: str, path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int, int] | None:
-    """Read score, length, end, whether it was lost, and its row; None if it is not an episode, such as a torn line."""
+def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int, int, float] | None:
+    """Read score, length, end, whether it was lost, row, and steps; None if it is no episode, such as a torn line."""
     try:
-        row = float(cells["r"]), int(float(cells["l"])), float(cells["t"]), int(cells.get("lost", 0)), _env(cells)
+        row = (
+            float(cells["r"]),
+            int(float(cells["l"])),
+            float(cells["t"]),
+            int(cells.get("lost", 0)),
+            _env(cells),
+            _steps(cells),
+        )
     except (KeyError, ValueError, TypeError, OverflowError):
         return None
     torn = None in cells or None in cells.values()  # too many cells, or too few
@@ -132,6 +143,11 @@ def _env(cells: Mapping[Any, Any]) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else -1
 
 
+def _steps(cells: Mapping[Any, Any]) -> float:
+    text = str(cells.get("steps") or "")
+    return float(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else math.nan
+
+
 # -- the files of a run -----------------------------------------------------------------------------------------------
 
 
@@ -148,10 +164,11 @@ class Seed:
         step_unit: what is counted as a step: ``"agent steps of 4 frames"``; ``"steps"`` if the files do not say.
         pipeline: the pipeline's hash, if the files say so.
         scores: (m,) float64.
-        steps: (m,) int64, steps of all sub-environments in all episodes that had ended by then, including this one.
+        steps: (m,) int64, agent steps of all sub-environments by then, as the files say; if they do not, those of all
+            episodes that had ended by then, including this one.
         minutes: (m,) float64, from the earliest start of a file to the episode's end.
         envs: (m,) int64, the sub-environment, or the file's number if its rows do not say.
-        total_steps: of all episodes, including those left out.
+        total_steps: by the end of the last episode, including those left out.
         lost: the number of episodes left out because their sub-environment was lost.
         not_finite: the number left out because their score is not finite, or beyond 1e150, too large to compute with.
         unreadable: the number of lines that are not episodes.
@@ -261,6 +278,7 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
     scores = np.concatenate([log.scores for log in logs])[order]
     lost = np.concatenate([log.lost for log in logs])[order]
     envs = np.concatenate([np.where(log.envs < 0, i, log.envs) for i, log in enumerate(logs)])[order]
+    steps = _steps_by_then(logs, lengths, order)
     finite = np.abs(scores) < _LARGEST
     kept = ~lost & finite
     return Seed(
@@ -269,15 +287,26 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
         step_unit=_step_unit(_said(logs, "step_unit"), _said(logs, "frame_skip")),
         pipeline=_said(logs, "pipeline"),
         scores=scores[kept],
-        steps=np.cumsum(lengths)[kept],
+        steps=steps[kept],
         minutes=seconds[order][kept] / 60,
         envs=envs[kept],
-        total_steps=int(lengths.sum()),
+        total_steps=int(steps[-1]) if len(steps) else 0,
         lost=int(lost.sum()),
         not_finite=int((~lost & ~finite).sum()),
         unreadable=sum(log.unreadable for log in logs),
         played=[game for log in logs for game in log.played],
     )
+
+
+def _steps_by_then(logs: Sequence[MonitorLog], lengths: IntArray, order: IntArray) -> IntArray:
+    """The agent steps by the end of each episode, which never decrease; the sum of lengths if a file does not say."""
+    ended = np.cumsum(lengths)
+    if not len(ended) or any(len(log.steps) and np.isnan(log.steps).all() for log in logs):
+        return ended
+    said = np.concatenate([log.steps for log in logs])[order]
+    known = np.maximum.accumulate(np.where(np.isnan(said), -1, np.arange(len(said))))  # the last row that says it
+    running = np.where(known < 0, 0.0, said[known] - ended[known])  # steps of games that had not ended by then
+    return np.maximum.accumulate(ended + running).astype(np.int64)
 
 
 def _said(logs: Sequence[MonitorLog], key: str) -> str | None:
@@ -308,7 +337,8 @@ def _short_names(paths: Sequence[Path]) -> dict[Path, str]:
 
 
 AXES = ("steps", "episodes", "minutes")
-WINDOWS = (10, 100)
+WINDOWS = (100, 50, 20, 10)  # episodes
+_SHARE = 10  # of a run's episodes, one in so many is what a window should at most hold
 # Okabe and Ito's colours, distinguishable with any kind of colour blindness; grey for their yellow, which is hardly
 # visible on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
@@ -346,6 +376,27 @@ def check(axes: Sequence[str], windows: Sequence[int]) -> None:
     for window in windows:
         if window < 1:
             raise PlotError(f"expected to smooth over at least 1 episode, got {window}")
+
+
+def fitting_window(runs: Iterable[Run]) -> int:
+    """Return over how many episodes to average, one number for all runs: 100, 50, 20 or 10.
+
+    A tenth of the shortest seed at most, so that what a run reached in the end is not averaged with how it began; 10
+    for seeds of fewer than 200 episodes, and half of one that has fewer than 20.
+
+    >>> seeds = [Seed(Path(), None, "steps", np.zeros(m), *[np.zeros(m)] * 3, 0) for m in (165, 5000, 0)]
+    >>> fitting_window([Run("a", (seeds[0],))]), fitting_window([Run("b", (seeds[1], seeds[2]))])
+    (10, 100)
+    """
+    shortest = min((len(seed.scores) for run in runs for seed in run.seeds if len(seed.scores)), default=1)
+    fitting = [window for window in WINDOWS if window * _SHARE <= shortest]
+    return fitting[0] if fitting else max(1, min(WINDOWS[-1], shortest // 2))
+
+
+def fitting_windows(runs: Sequence[Run]) -> list[int]:
+    """Return what `draw` smooths over: the window that fits, and the narrowest beside it if that is another."""
+    window = fitting_window(runs)
+    return [WINDOWS[-1], window] if window > WINDOWS[-1] else [window]
 
 
 def curve(run: Run, axis: str, window: int) -> Curve | None:
@@ -425,16 +476,18 @@ def thinned(x: FloatArray | IntArray, most: int) -> IntArray:
 def draw(
     runs: Sequence[Run],
     axes: Sequence[str] = AXES,
-    windows: Sequence[int] = WINDOWS,
+    windows: Sequence[int] | None = None,
     title: str | None = None,
 ) -> Figure:
     """Draw learning curves: a panel for each axis, each with all runs, raw and smoothed.
 
     Episodes are dots, each window of episodes to smooth over is a line, thicker for the widest, and the spread of the
-    widest is a band. The title is the environment's id if the runs share one, unless another is given.
+    widest is a band. By default the window is `fitting_window`, and 10 beside it if that is more; the line below the
+    panels says how many. The title is the environment's id if the runs share one, unless another is given.
     """
-    check(axes, windows)
-    axes, windows = list(dict.fromkeys(axes)), sorted(set(windows))
+    check(axes, windows or ())
+    axes = list(dict.fromkeys(axes))
+    windows = fitting_windows(runs) if windows is None else sorted(set(windows))
     drawn = [run for run in runs if any(len(seed.scores) for seed in run.seeds)]
     if not drawn:
         raise PlotError(f"{', '.join(run.name for run in runs)}: expected at least one finished episode, got none")

@@ -5,7 +5,7 @@ Tables need only NumPy; matplotlib (extra ``plot``) is imported when a picture i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from vecwrap.wrappers.selfplay.results import Results
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["heat_map", "rating_curve", "ratings_csv", "results_csv", "score_matrix", "write_csv"]
+__all__ = ["heat_map", "rating_curve", "ratings_csv", "results_csv", "score_matrix", "snapshot_steps", "write_csv"]
 
 MOST_NUMBERED = 16  # players up to which each cell of a heat map shows its number
 MOST_LABELS = 60  # players up to which each is named
@@ -44,20 +44,30 @@ def results_csv(results: Results) -> str:
 def ratings_csv(ratings: Ratings) -> str:
     """Write ratings as CSV, the strongest first; who cannot be compared with the anchor has no rating.
 
+    The column ``anchor`` says whose rating is 0, and ``resampled`` what the errors were resampled over; it is empty if
+    nothing was, and games are taken as independent.
+
     >>> from vecwrap.wrappers.selfplay.ratings import bradley_terry
     >>> results = Results()
     >>> results.record("greedy", "random", seat=0, result=1)
     >>> print(ratings_csv(bradley_terry(results, "random")), end="")
-    player,rating,error,games
-    greedy,190.8,401.2,1
-    random,0.0,0.0,1
+    player,rating,error,games,anchor,resampled
+    greedy,190.8,401.2,1,random,
+    random,0.0,0.0,1,random,
     """
     order = np.argsort(-ratings.points, kind="stable")
     lines = [
-        (ratings.players[i], *_known(ratings.points[i]), *_known(ratings.errors[i]), int(ratings.games[i]))
+        (
+            ratings.players[i],
+            *_known(ratings.points[i]),
+            *_known(ratings.errors[i]),
+            int(ratings.games[i]),
+            ratings.anchor,
+            ratings.resampled,
+        )
         for i in order
     ]
-    return _csv(["player", "rating", "error", "games"], lines)
+    return _csv(["player", "rating", "error", "games", "anchor", "resampled"], lines)
 
 
 def _known(value: float) -> tuple[float | str]:
@@ -75,6 +85,17 @@ def write_csv(path: Path, text: str) -> None:
         PlotError: it cannot be written.
     """
     write_file(path, "table", lambda file: file.write(text.encode(errors="backslashreplace")))
+
+
+def snapshot_steps(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return the steps that snapshots were trained for, fewest first, of those whose facts say them.
+
+    >>> snapshot_steps({"000001": {"steps": 500}, "random": {}, "000002": {"steps": 100}})
+    {'000002': 100.0, '000001': 500.0}
+    """
+    said: dict[str, Any] = {name: each.get("steps") for name, each in facts.items()}
+    known = {name: float(steps) for name, steps in said.items() if type(steps) in (int, float) and 0 <= steps < 2**53}
+    return dict(sorted(known.items(), key=lambda item: item[1]))
 
 
 def score_matrix(results: Results, players: Sequence[str]) -> tuple[FloatArray, IntArray]:
@@ -164,7 +185,7 @@ def rating_curve(
     panel = figure.subplots()
     with np.errstate(invalid="ignore"):
         below, above = points - NINETY_FIVE * errors, points + NINETY_FIVE * errors
-    panel.fill_between(at, below, above, where=np.isfinite(points), color=COLOURS[0], alpha=0.18, linewidth=0)
+    panel.fill_between(at, below, above, where=np.isfinite(above - below), color=COLOURS[0], alpha=0.18, linewidth=0)
     panel.plot(at, points, color=COLOURS[0], marker="o", ms=3, linewidth=1.8)
     for name in ratings.players:
         if name not in names and np.isfinite(ratings.points[index[name]]):
@@ -177,5 +198,7 @@ def rating_curve(
     panel.set_xlabel(cut(printable(x_label), 60), parse_math=False)
     panel.set_ylabel(f"Elo points above {short(ratings.anchor)}", parse_math=False)
     plain(panel)
-    figure.supxlabel("band: 95 % interval of each rating relative to that player", fontsize=8, color="#555555")
+    source = f"from resampling {ratings.resampled}" if ratings.resampled else "as if all games were independent"
+    text = f"band: 95 % interval of each rating relative to that player, {source}"
+    figure.supxlabel(text, fontsize=8, color="#555555")
     return figure

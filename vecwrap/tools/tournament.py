@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,12 +21,12 @@ from vecwrap.rows import batch as batches
 from vecwrap.rows.step_result import StepResult
 from vecwrap.sources.import_paths import import_target
 from vecwrap.tools.evaluate import progress_bar
+from vecwrap.tools.standings import snapshot_steps
 from vecwrap.wrappers.selfplay.learner_rows import STREAM
 from vecwrap.wrappers.selfplay.moves import Moves
-from vecwrap.wrappers.selfplay.pool import OpponentPool
-from vecwrap.wrappers.selfplay.ratings import Ratings, bradley_terry
+from vecwrap.wrappers.selfplay.pool import OpponentPool, opened
+from vecwrap.wrappers.selfplay.ratings import Ratings, bradley_terry_by_seed
 from vecwrap.wrappers.selfplay.results import CURRENT, Results, score_of
-from vecwrap.wrappers.selfplay.scripted import RANDOM
 
 __all__ = ["Tournament", "tournament"]
 
@@ -50,16 +51,18 @@ class Tournament:
 
     Attributes:
         results: wins, draws and losses by pair and seat.
-        ratings: a Bradley-Terry fit to them, in Elo points.
+        ratings: a Bradley-Terry fit to them, in Elo points, whose errors are of resampling the seeds.
+        steps: for how many steps snapshots were trained, of those whose facts say ``steps``.
 
     >>> results = Results()
     >>> results.record("greedy", "random", result=1)
-    >>> Tournament(results, bradley_terry(results, "random")).ladder
+    >>> Tournament(results, bradley_terry_by_seed([results], "random")).ladder
     ('greedy', 'random')
     """
 
     results: Results
     ratings: Ratings
+    steps: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def ladder(self) -> tuple[str, ...]:
@@ -69,6 +72,8 @@ class Tournament:
 
     def save(self, folder: str | Path) -> tuple[Path, ...]:
         """Write ``games.csv`` and ``ratings.csv``, a heat map and, if there are snapshots, a curve of ratings.
+
+        The curve is over the steps that snapshots were trained for, if all of them say that; or else over their order.
 
         Args:
             folder: created if missing.
@@ -86,8 +91,13 @@ class Tournament:
         for name, text in tables.items():
             standings.write_csv(folder / name, text)
         pictures = {"games.png": standings.heat_map(self.results, self.ladder)}
-        if any(name[:1].isdigit() for name in self.ratings.players):
-            pictures["ratings.png"] = standings.rating_curve(self.ratings)
+        if snapshots := [name for name in self.ratings.players if name[:1].isdigit()]:
+            trained = [name for name in self.steps if name in snapshots]
+            if len(trained) == len(snapshots):
+                x = [self.steps[name] for name in trained]
+                pictures["ratings.png"] = standings.rating_curve(self.ratings, trained, x=x, x_label="steps")
+            else:
+                pictures["ratings.png"] = standings.rating_curve(self.ratings)
         for name, figure in pictures.items():
             plot.save(figure, folder / name)
         return tuple(folder / name for name in (*tables, *pictures))
@@ -95,7 +105,7 @@ class Tournament:
 
 def tournament(
     pipeline: Any,
-    pool: OpponentPool | str | Path,
+    pool: OpponentPool | str | os.PathLike[str] | Sequence[str],
     *,
     games: int = 20,
     seed: int = 0,
@@ -111,21 +121,27 @@ def tournament(
     Game j of each pair and seat begins with seed ``seed + j``, so that all pairs meet the same games, and the same call
     gives the same results on every backend. In games of more than two agents, the opponent has all other seats.
 
+    Games from one seed resemble each other, whoever plays them, so they are not independent: the errors of the ratings
+    come from resampling the seeds, each with all its games, and say how much the ratings would differ with other seeds.
+    With ``games=1`` there is one seed, and no error.
+
     Args:
         pipeline: a ``PipelineSpec``, a file, one line, or an id; of its wrappers, those inside of ``opponents`` are
             used, or all if there is none.
-        pool: whose members play, or its folder.
+        pool: an ``OpponentPool``, its folder, or a list of scripted members, such as ``["random", "module:function"]``.
         games: how many for each pair and seat.
         seed: of the first game of each.
         players: which members; None means all.
-        anchor: whose rating is 0; None: ``random`` if it plays, else the first scripted one, else who played most.
+        anchor: whose rating is 0; None: ``random`` if it plays, else the first scripted one by name, else who played
+            most.
         record: a pair of members whose first game in each seat is filmed.
         videos: the folder for that.
         progress: show a bar, if standard error is a terminal and rich is installed.
         **changes: of the pipeline, as in ``vecwrap.build``; ``n`` is how many games are played at once.
 
     Raises:
-        ArgumentError: fewer than two players, no such member, a policy that raised or moved illegally.
+        ArgumentError: fewer than two players, no such member, a pool of another type, a policy that raised or moved
+            illegally.
         PlanError: a pipeline that is not of a game.
 
     >>> pool = OpponentPool(None, scripted=["random", "vecwrap.wrappers.selfplay.scripted:first_legal"])
@@ -133,23 +149,27 @@ def tournament(
     >>> played.results.rows()[0].games, played.ladder[-1]
     (10, 'random')
     """
-    pool = pool if isinstance(pool, OpponentPool) else OpponentPool(pool)
+    pool = opened(pool, "tournament")
     spec, score = _inside(read(pipeline).override(**changes))
     names = _players(pool, players)
     _refuse_unknown(pool, record or ())
+    if anchor is not None and anchor not in names:
+        near = did_you_mean(anchor, names) or f" Players: {', '.join(names)[:1000]}"
+        raise ArgumentError(f'tournament: anchor: expected one of the players, got "{anchor}".{near}')
     if games < 1:
         raise ArgumentError(f"tournament: games: expected at least 1, got {games}")
-    results = Results()
+    by_seed = [Results() for _ in range(games)]
     with _built(spec, games) as env:
         matches = list(_matches(names, len(env.possible_agents), games, seed))
         with progress_bar("tournament", len(matches), progress) as show:
             for number, (match, result) in enumerate(_play(env, pool, matches, score), 1):
-                results.record(match.player, match.opponent, seat=match.seat, result=result)
+                by_seed[match.seed - seed].record(match.player, match.opponent, seat=match.seat, result=result)
                 show(number)
     if record is not None:
         _film(spec, pool, record, seed, Path(videos))
-    anchor = RANDOM if anchor is None and RANDOM in names else anchor
-    return Tournament(results, bradley_terry(results, anchor))
+    results = Results(row for each in by_seed for row in each.rows())
+    steps = snapshot_steps({name: pool.facts(name) for name in names})
+    return Tournament(results, bradley_terry_by_seed(by_seed, anchor), steps)
 
 
 def _inside(spec: PipelineSpec) -> tuple[PipelineSpec, Callable[..., float]]:
@@ -173,6 +193,8 @@ def _refuse_unknown(pool: OpponentPool, names: Sequence[str]) -> None:
 
 
 def _players(pool: OpponentPool, players: Sequence[str] | None) -> list[str]:
+    if isinstance(players, str):
+        raise ArgumentError(f'tournament: players: expected a list of names, got "{players}"; write ["{players}"]')
     names = list(pool.members if players is None else players)
     _refuse_unknown(pool, names)
     if len(set(names)) < 2:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import io
 import itertools
 import json
 import os
@@ -28,8 +31,10 @@ from vecwrap.wrappers.recording.sinks import Ended, Episode, Setting, Sink, only
 
 __all__ = ["Episode", "Monitor"]
 
-COLUMNS = ("r", "l", "t", "env", "lost")
-_ROW = re.compile(rb"[^,]+,\d+,[^,]+,\d+,[01]\r?")  # of these, complete
+COLUMNS = ("r", "l", "t", "env", "lost", "steps")
+_MOST_DIGITS = 15  # of a count of steps: more is none
+_STEPS = COLUMNS.index("steps")
+_ROW = re.compile(rb"([^,]+,\d+,[^,]+,\d+,[01])(,\d*)?\r?")  # complete but for its steps, which may be torn
 
 
 class Monitor(VecEnvWrapper):
@@ -51,8 +56,9 @@ class Monitor(VecEnvWrapper):
     if it varies, and around an engine) and ``pipeline`` (the pipeline's hash, null if the chain was assembled by hand).
     Then one row per game: ``r``, ``l``, ``t`` (unlike in ``infos``: seconds from ``t_start`` to its end, as in these
     libraries), ``env``, ``lost`` (1 if the game ended because its sub-environment was lost, so ``r`` is not a score),
-    ``agent`` in games of several agents, where each agent's part in a game is a row of the file, and the
-    ``info_keys``. Each row is written when its game ends, so a killed run loses at most the row being written.
+    ``steps`` (the agent steps of all sub-environments by then, also those of games that are still running), ``agent``
+    in games of several agents, where each agent's part in a game is a row of the file, and the ``info_keys``. Each row
+    is written when its game ends, so a killed run loses at most the row being written.
 
     Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything;
     an environment that was not closed continues there. A folder that cannot be written is an error at the first reset
@@ -77,7 +83,8 @@ class Monitor(VecEnvWrapper):
         per_env: one file per sub-environment, ``0.monitor.csv`` and so on, instead of one for all.
         rewards: ``"raw"``: the environment's own rewards, until its own episode ends. ``"seen"``: the rewards at this
             place in the chain, until the agent's episode ends.
-        resume: append to the folder's files, keeping their header, instead of moving them aside.
+        resume: append to the folder's files, keeping their header, instead of moving them aside. ``steps`` continue
+            from a loaded state, or else from the files; an older file that has no such column does not get one.
         stats_key: the column's name in ``infos``, and how the names of curves begin.
         log: ``"csv"`` (``monitor.csv`` in ``dir``), ``"tensorboard"`` (files in ``dir/tensorboard``), ``"wandb"`` (the
             active run, or a new one), several of them in a list or as ``"csv+tensorboard"``; in Python also a
@@ -174,6 +181,7 @@ class Monitor(VecEnvWrapper):
         self._started = np.zeros(env.num_envs)
         self._running = np.zeros(env.num_envs, dtype=np.bool_)
         self._past_steps = 0  # of games that are over
+        self._steps_before = 0  # of earlier runs in the files, unless a loaded state counts them
         self._pipeline_hash: str | None = None
         self._files: list[_MonitorFile] = []
         self._sinks: list[Sink] = []
@@ -252,6 +260,7 @@ class Monitor(VecEnvWrapper):
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         steps = fitting(state["num_steps"], 0, "num_steps")
         self._open(steps)
+        self._steps_before = 0
         put(self._returns, state["returns"], "returns")
         put(self._lengths, state["lengths"], "lengths")
         put(self._running, state["running"], "running")
@@ -409,6 +418,7 @@ class Monitor(VecEnvWrapper):
                 _move_aside(self.dir)
             for path in self.paths:
                 self._files.append(_MonitorFile(path, header, self._columns + self.info_keys))
+            self._steps_before = max(file.steps for file in self._files)
         except OSError as error:
             raise PlanError(
                 f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(self.dir)}": '
@@ -429,7 +439,8 @@ class Monitor(VecEnvWrapper):
         file = self._files[episode.env if self.per_env else 0]
         elapsed = round(time.time() - file.t_start, 6)
         try:
-            file.write([round(episode.score, 6), episode.length, elapsed, episode.env, int(lost), *cells])
+            steps = episode.steps + self._steps_before
+            file.write([round(episode.score, 6), episode.length, elapsed, episode.env, int(lost), steps, *cells])
         except OSError as error:
             self._close_files()
             warnings.warn(
@@ -475,6 +486,8 @@ class _MonitorFile:
     def __init__(self, path: Path, header: dict[str, Any], columns: tuple[str, ...]) -> None:
         self.path = path
         self.t_start: float = header["t_start"]
+        self.steps = 0  # the largest in the file that is continued
+        self._has_steps = True  # unlike a file of an earlier version
         self._end = "\n"
         self._file = GrowingFile(path)
         try:
@@ -485,7 +498,7 @@ class _MonitorFile:
             raise
 
     def write(self, row: Sequence[Any]) -> None:
-        self._file.append(csv_line(row, self._end))
+        self._file.append(csv_line(row if self._has_steps else _without_steps(row), self._end))
 
     def close(self) -> None:
         self._file.close()
@@ -497,25 +510,49 @@ class _MonitorFile:
             self._file.cut(0)
             return False
         first, _, table = content.partition(b"\n")
-        expected = as_bytes(csv_line(columns))
-        if table.startswith(as_bytes(csv_line(columns, "\r\n"))):  # written or edited elsewhere
-            self._end = "\r\n"
         try:
             self.t_start = float(json.loads(first[1:])["t_start"])
-            fits = first.startswith(b"#") and table.startswith(as_bytes(csv_line(columns, self._end)))
+            fits = first.startswith(b"#") and self._takes(table, columns)
         except (ValueError, KeyError, TypeError):
             fits = False
         if not fits:
             raise PlanError(
                 f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON with t_start, '
-                f"then {expected!r}, got {content[:200]!r}; give the same info_keys, or another dir"
+                f"then {as_bytes(csv_line(columns))!r}, got {content[:200]!r}; give the same info_keys, or another dir"
             )
         size = content.rfind(b"\n") + 1
-        if columns == COLUMNS and _ROW.fullmatch(content, size):  # with info_keys, the last of them may be torn
-            self._file.append(self._end.removeprefix("\r" if content.endswith(b"\r") else ""))
-        else:
-            self._file.cut(size)
+        self._file.cut(size)
+        if columns == COLUMNS and (row := _ROW.fullmatch(content, size)):  # with info_keys, the last may be torn
+            self._file.append(row[1] + (b"," if self._has_steps else b"") + as_bytes(self._end))
+        if self._has_steps:
+            self.steps = _largest_steps(table)
         return True
+
+    def _takes(self, table: bytes, columns: tuple[str, ...]) -> bool:
+        """Whether a table begins with these columns; notes which, and how its lines end."""
+        for has_steps, names in ((True, columns), (False, _without_steps(columns))):
+            for end in ("\r\n", "\n"):  # the former where it was written or edited elsewhere
+                if table.startswith(as_bytes(csv_line(names, end))):
+                    self._has_steps = has_steps
+                    self._end = end
+                    return True
+        return False
+
+
+def _without_steps(row: Sequence[Any]) -> Sequence[Any]:
+    return [*row[:_STEPS], *row[_STEPS + 1 :]]
+
+
+def _largest_steps(table: bytes) -> int:
+    """The largest number in the column ``steps``; 0 if there is none."""
+    found = 0
+    rows = csv.DictReader(io.StringIO(table.decode(errors="replace"), newline=""))
+    with contextlib.suppress(csv.Error):
+        for row in rows:
+            steps = row.get("steps") or ""
+            if steps.isdecimal() and len(steps) <= _MOST_DIGITS:
+                found = max(found, int(steps))
+    return found
 
 
 def _move_aside(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -16,7 +15,7 @@ from vecwrap.rows.step_result import IntArray
 from vecwrap.sources.description import same_space
 from vecwrap.wrappers.selfplay.learner_rows import INFOS, LearnerRows
 from vecwrap.wrappers.selfplay.moves import Moves, Side
-from vecwrap.wrappers.selfplay.pool import OpponentPool
+from vecwrap.wrappers.selfplay.pool import OpponentPool, opened
 from vecwrap.wrappers.selfplay.results import score_of
 from vecwrap.wrappers.selfplay.sampling import rule_of
 from vecwrap.wrappers.selfplay.scripted import RANDOM
@@ -188,13 +187,6 @@ class Opponents(VecEnvWrapper):
                 warnings.warn(
                     f"opponents: pool: the results could not be written: {error}", RuntimeWarning, stacklevel=2
                 )
-
-
-def opened(pool: OpponentPool | str | Sequence[str]) -> OpponentPool:
-    """Return the pool that an argument stands for; nothing is imported for it yet."""
-    if isinstance(pool, OpponentPool):
-        return pool
-    return OpponentPool(pool) if isinstance(pool, (str, os.PathLike)) else OpponentPool(None, scripted=pool)
 
 
 def _sides(env: VecEnv, seats: Sequence[int] | None) -> tuple[Side, Side]:

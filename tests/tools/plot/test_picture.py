@@ -12,7 +12,7 @@ import pytest
 
 from tests.tools.plot.files import random_rows, write_file
 from vecwrap.errors import PlotError, install_command
-from vecwrap.tools.plot import AXES, COLOURS, curve, draw, read_runs, save
+from vecwrap.tools.plot import AXES, COLOURS, curve, draw, fitting_window, read_runs, save
 
 pytest.importorskip("matplotlib")
 
@@ -57,13 +57,13 @@ def test_runs_of_under_two_minutes_have_seconds(last, unit, scale, tmp_path):
 
 
 def test_a_mean_of_just_as_many_episodes_as_there_are_is_a_point_that_is_seen(tmp_path):
-    (panel,) = draw(runs_of(tmp_path, [100]), ["steps"]).axes
+    (panel,) = draw(runs_of(tmp_path, [100]), ["steps"], windows=[10, 100]).axes
     widest = panel.get_lines()[-1]
     assert (len(widest.get_xdata()), widest.get_marker()) == (1, "o")
 
 
 def test_titles_and_legends(tmp_path):
-    runs = runs_of(tmp_path, [12, 120])
+    runs = runs_of(tmp_path, [1200, 1000])
     figure = draw(runs)
     (top,) = figure.legends
     assert top.get_title().get_text() == "Toy-v0"
@@ -71,7 +71,26 @@ def test_titles_and_legends(tmp_path):
     lines, band = "lines: means of the last 10, 100", "bands: ± 1 standard deviation of the last 100 scores"
     assert figure.get_supxlabel() == f"dots: episodes; {lines}; {band}"
     assert draw(runs, title="Mine: $5").legends[0].get_title().get_text() == "Mine: $5"
-    assert "means of the last 10; bands" in draw(runs[:1]).get_supxlabel()
+    assert "means of the last 10; bands" in draw(runs, windows=[10]).get_supxlabel()
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [([165], "10"), ([1000], "10, 100"), ([5000, 165], "10"), ([700, 500, 0], "10, 50"), ([200], "10, 20"), ([8], "4")],
+)
+def test_the_window_fits_the_shortest_run_and_is_said(counts, said, tmp_path):
+    runs = runs_of(tmp_path, counts)
+    assert f"means of the last {said}; bands" in draw(runs, ["steps"]).get_supxlabel()
+    assert str(fitting_window(runs)) == said.split(", ")[-1]
+
+
+def test_the_line_ends_where_a_run_of_165_episodes_arrived(tmp_path):
+    """It learned all along: 155 episodes rise to 200, and the last ten are there."""
+    scores = [*np.linspace(20, 200, 155), *[200.0] * 10]
+    rows = [(score, 10, float(k), 0, 0) for k, score in enumerate(scores, 1)]
+    write_file(tmp_path / "run" / "monitor.csv", rows)
+    (panel,) = draw(read_runs([tmp_path / "run"]), ["episodes"]).axes
+    assert panel.get_lines()[-1].get_ydata()[-1] == 200
 
 
 def test_a_run_of_several_seeds_says_how_many(tmp_path):

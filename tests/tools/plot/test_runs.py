@@ -42,17 +42,16 @@ def test_both_layouts_of_ours(tmp_path, per_env):
     wrapper = {"monitor": {"dir": str(tmp_path), "per_env": per_env}}
     env = vecwrap.build("CartPole-v1", n=3, seed=1, backend="dummy", wrappers=[wrapper])
     env.reset()
-    chance, episodes, total = random.Random(1), [], 0
-    for _ in range(150):
+    chance, episodes = random.Random(1), []
+    for step in range(1, 151):
         *_, infos = env.step([chance.randrange(2) for _ in range(3)])
-        for i in np.flatnonzero(infos.get("_episode", [])):
-            total += infos["episode"]["l"][i]
-            episodes.append((infos["episode"]["r"][i], total))
+        over = np.flatnonzero(infos.get("_episode", []))
+        episodes += [(infos["episode"]["r"][i], 3 * step) for i in over]  # each of the three acts in every step
     env.close()
     seed = seed_of(tmp_path)
     assert len(episodes) > 10
     assert list(zip(seed.scores, seed.steps, strict=True)) == episodes
-    assert seed.total_steps == total
+    assert seed.total_steps == episodes[-1][1]
     assert len(list(tmp_path.iterdir())) == (3 if per_env else 1)
     assert (seed.step_unit, seed.pipeline) == ("agent steps", env.pipeline.hash)
     assert (np.diff(seed.minutes) >= 0).all()
@@ -182,3 +181,34 @@ def test_a_folder_that_would_count_as_two_seeds_is_refused(tmp_path):
         read_runs(places)
     assert [len(run.seeds) for run in read_runs([f"one={tmp_path / 'a'}", f"other={tmp_path / 'a'}"])] == [1, 1]
     assert len(read_runs([tmp_path / "a", tmp_path / "a"])) == 1
+
+
+# -- the column of agent steps ----------------------------------------------------------------------------------------
+
+WITH_STEPS = ("r", "l", "t", "env", "lost", "steps")
+
+
+def test_steps_are_those_that_the_file_says_and_those_of_lost_episodes_count(tmp_path):
+    rows = [(1, 10, 1.0, 0, 0, 15), (9, 10, 2.0, 1, 1, 27), (2, 30, 3.0, 1, 0, 70), (9, 5, 4.0, 0, 1, 81)]
+    seed = seed_of(write_file(tmp_path / "monitor.csv", rows, columns=WITH_STEPS))
+    assert (seed.steps.tolist(), seed.total_steps) == ([15, 70], 81)
+
+
+@pytest.mark.parametrize("steps", ["", "x", "-3", "1e5", "1" * 30])
+def test_a_row_that_does_not_say_its_steps_adds_its_length(tmp_path, steps):
+    rows = [(1, 10, 1.0, 0, 0, 15), (1, 20, 2.0, 1, 0, steps), (1, 30, 3.0, 1, 0, 100)]
+    assert seed_of(write_file(tmp_path / "monitor.csv", rows, columns=WITH_STEPS)).steps.tolist() == [15, 35, 100]
+    rows[0] = (1, 10, 1.0, 0, 0, steps)
+    assert seed_of(write_file(tmp_path / "monitor.csv", rows, columns=WITH_STEPS)).steps.tolist() == [10, 30, 100]
+
+
+def test_beside_a_file_without_the_column_the_lengths_of_all_are_added_up(tmp_path):
+    write_file(tmp_path / "0.monitor.csv", [(1, 10, 1.0, 0, 0, 20), (1, 10, 3.0, 0, 0, 60)], columns=WITH_STEPS)
+    write_file(tmp_path / "1.monitor.csv", [(1, 25, 2.0, 1, 0)])
+    write_file(tmp_path / "2.monitor.csv", [], columns=WITH_STEPS)
+    assert seed_of(tmp_path).steps.tolist() == [10, 35, 45]
+
+
+def test_steps_never_decrease_although_a_run_went_on_from_an_earlier_state(tmp_path):
+    rows = [(1, 10, 1.0, 0, 0, 10), (1, 10, 2.0, 0, 0, 20), (1, 10, 3.0, 0, 0, 15), (1, 10, 4.0, 0, 0, 25)]
+    assert seed_of(write_file(tmp_path / "monitor.csv", rows, columns=WITH_STEPS)).steps.tolist() == [10, 20, 20, 25]

@@ -163,3 +163,45 @@ def test_lines_that_are_no_results_are_left_out(tmp_path, cells):
         "\n".join(['#{"t_start": 0}', "r,l,t,env,lost,opponent,seat,result", *(f"1,2,3,0,0,{row}" for row in rows), ""])
     )
     assert results_of(read_runs([file])).rows() == [Row("learner", EVIL, 0, 1, 0, 0), Row("learner", EVIL, 1, 0, 0, 1)]
+
+
+# -- ratings over steps -----------------------------------------------------------------------------------------------
+
+
+def test_ratings_are_over_the_steps_of_snapshots_whose_facts_say_them():
+    rows = [
+        Row("000001", "random", 0, 6, 1, 3),
+        Row("000002", "random", 0, 8, 1, 1),
+        Row("000003", "random", 0, 9, 0, 1),
+    ]
+    facts = {"000003": {"steps": 100}, "000001": {"steps": 2000.5}, "000002": {"note": "x"}, "random": {}}
+    ratings = pool_with(rows).ratings()
+    places = [ratings.players.index(name) for name in ("000003", "000001")]
+    assert standing(Results(rows), facts)["over_steps"] == [
+        [steps, round(float(ratings.points[i]), 1), round(float(ratings.errors[i]), 1), name]
+        for steps, name, i in zip((100, 2000.5), ("000003", "000001"), places, strict=True)
+    ]
+    assert standing(Results(rows))["over_steps"] == []
+
+
+@pytest.mark.parametrize("steps", ["many", True, None, -1, float("nan"), float("inf"), 10**400])
+def test_what_is_no_number_of_steps_is_no_place_in_the_chart(steps):
+    rows = [Row("000001", "random", 0, 6, 1, 3)]
+    assert standing(Results(rows), {"000001": {"steps": steps}, "000009": {"steps": 5}})["over_steps"] == []
+
+
+def test_a_folder_and_a_running_training_give_the_same_ratings_over_steps(tmp_path):
+    pool = vecwrap.OpponentPool(tmp_path / "pool", make="tests.rps:make", scripted=["random"])
+    for steps in (300, 700):
+        name = pool.add({"logits": np.full(3, steps, np.float32)}, facts={"steps": steps})
+        pool.record("random", 1, player=name)
+    pool.save()
+    write_run(tmp_path)
+    page = serve(RunFolder(tmp_path))
+    try:
+        found = about(page)["standing"]["over_steps"]
+    finally:
+        page.close()
+    live = standing(pool.all_results(), {name: pool.facts(name) for name in pool.members})
+    assert found == live["over_steps"]
+    assert [steps for steps, *_ in found] == [300, 700]

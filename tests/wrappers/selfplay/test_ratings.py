@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rps import play
+from vecwrap import OpponentPool
 from vecwrap.errors import ArgumentError
-from vecwrap.wrappers.selfplay.ratings import ELO, bradley_terry
+from vecwrap.tools.watch.standing import standing
+from vecwrap.wrappers.selfplay.ratings import ELO, bradley_terry, bradley_terry_by_seed
 from vecwrap.wrappers.selfplay.results import Results, Row, read_rows
 
 STRENGTHS = {"random": 0.0, "a": 120.0, "b": 250.0, "c": 400.0, "d": -150.0}
@@ -196,3 +198,91 @@ def test_what_is_no_seat_is_refused(seat):
 def test_what_is_no_table_is_refused(state):
     with pytest.raises(TypeError, match="here: expected rows of player, opponent, seat"):
         read_rows(state, "here")
+
+
+# -- games that share seeds -------------------------------------------------------------------------------------------
+
+
+def luck_of_seeds(rng, seeds, strengths):
+    """The games of each seed, in which the same luck decides the games of all pairs in both seats."""
+    found = []
+    for luck in rng.logistic(size=seeds):
+        rows = []
+        for one, other in [("a", "random"), ("b", "random"), ("a", "b")]:
+            for seat in (0, 1):
+                wins = int(strengths[one] - strengths[other] + luck > 0)
+                rows.append(Row(one, other, seat, wins, 0, 1 - wins))
+        found.append(Results(rows))
+    return found
+
+
+def test_errors_are_what_ratings_differ_by_between_seeds(monkeypatch):
+    monkeypatch.setattr("vecwrap.wrappers.selfplay.ratings.REPLICATES", 100)
+    rng = np.random.default_rng(1)
+    points, errors, naive = [], [], []
+    for _ in range(60):
+        games = luck_of_seeds(rng, 30, {"random": 0.0, "a": 0.6, "b": 0.9})
+        ratings = bradley_terry_by_seed(games, "random")
+        alone = bradley_terry(Results(row for each in games for row in each.rows()), "random")
+        assert ratings.points.tolist() == alone.points.tolist()
+        points.append(ratings.points[:2])
+        errors.append(ratings.errors[:2])
+        naive.append(alone.errors[:2])
+    spread = np.std(points, axis=0, ddof=1)
+    assert np.mean(errors, axis=0) / spread == pytest.approx(np.ones(2), abs=0.25)
+    assert (np.mean(naive, axis=0) < 0.7 * spread).all()
+
+
+def test_playing_the_same_games_of_a_seed_again_says_nothing_new():
+    games = luck_of_seeds(np.random.default_rng(2), 20, {"random": 0.0, "a": 0.5, "b": 1.0})
+    again = [Results([*each.rows()] * 9) for each in games]
+    once, often = bradley_terry_by_seed(games, "random"), bradley_terry_by_seed(again, "random")
+    assert often.errors == pytest.approx(once.errors, rel=0.15)
+    assert once.resampled == often.resampled == "20 seeds"
+    both = [Results(row for each in each_games for row in each.rows()) for each_games in (games, again)]
+    few, many = (bradley_terry(results, "random").errors for results in both)
+    assert many[:2] == pytest.approx(few[:2] / 3, rel=0.1)
+
+
+def test_the_error_of_a_difference_is_small_where_two_play_alike():
+    """Both have the same luck in each seed, which cancels out between them."""
+    games = luck_of_seeds(np.random.default_rng(3), 20, {"random": 0.0, "a": 0.7, "b": 0.7})
+    ratings = bradley_terry_by_seed(games, "random")
+    assert ratings.difference("a", "b")[1] < 0.5 * ratings.difference("a", "random")[1]
+
+
+def test_who_won_every_game_has_an_error_and_one_seed_has_none():
+    won = [Results([Row("a", "random", seat, 1, 0, 0) for seat in (0, 1)]) for _ in range(10)]
+    ratings = bradley_terry_by_seed(won, "random")
+    assert 50 < ratings.errors[0] < 1_000
+    assert ratings.errors[1] == 0
+    alone = bradley_terry_by_seed(won[:1], "random")
+    assert alone.errors.tolist() == [math.inf, 0]
+    assert alone.difference("a", "random") == (alone.points[0], math.inf)
+    assert alone.about == "Elo points above random, with standard errors from resampling 1 seed"
+
+
+def test_the_same_games_have_the_same_errors_again():
+    games = luck_of_seeds(np.random.default_rng(4), 10, {"random": 0.0, "a": 0.5, "b": 1.0})
+    first = bradley_terry_by_seed(games)
+    assert bradley_terry_by_seed(games).covariance.tolist() == first.covariance.tolist()
+
+
+@pytest.mark.parametrize(
+    ("names", "anchor"),
+    [
+        (["learner", "a:greedy", "random"], "random"),
+        (["learner", "a:greedy", "z:greedy"], "a:greedy"),
+        (["learner", "000001", "000002"], "learner"),
+    ],
+)
+def test_one_rule_says_whose_rating_is_0(names, anchor):
+    rows = [Row("learner", name, 0, 3, 0, 1) for name in names[1:]]
+    pool = OpponentPool(None)
+    pool.results.add(rows)
+    found = standing(Results(rows))
+    assert bradley_terry(Results(rows)).anchor == anchor
+    assert bradley_terry_by_seed([Results(rows)] * 2).anchor == anchor
+    assert pool.ratings().anchor == anchor
+    assert found["anchor"] == anchor
+    assert found["about"] == f"Elo points above {anchor}, with standard errors as if all games were independent"

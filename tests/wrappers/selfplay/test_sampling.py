@@ -159,3 +159,17 @@ def test_what_is_picked_has_a_share(given, number):
     assert probabilities[index] > 0
     assert probabilities[:index].sum() <= number + 1e-9
     assert number - 1e-9 <= probabilities[: index + 1].sum()
+
+
+@pytest.mark.parametrize("sample", [*("latest", "uniform", "recent:0.5", "pfsp", "pfsp:even", "only:a"), lambda *_: []])
+def test_an_empty_pool_has_no_shares_and_nobody_to_draw(sample, tmp_path):
+    for pool in (OpponentPool(None), OpponentPool(tmp_path)):
+        for ask in (pool.shares, lambda sample, pool=pool: pool.draw(np.random.default_rng(1), sample)):
+            with pytest.raises(ArgumentError, match="expected members to draw from, got an empty pool; add one"):
+                ask(sample)
+
+
+@pytest.mark.parametrize("dir", [["random"], 3, b"folder", {"random": 1}])
+def test_a_folder_of_another_type_is_refused(dir):
+    with pytest.raises(ArgumentError, match="dir: expected a folder, or None for scripted members alone, got"):
+        OpponentPool(dir)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from vecwrap.env.saving import open_regular
+from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import PlotError, VecwrapError, cut, printable, printable_lines
 from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, VIDEOS
 from vecwrap.tools.compare import Record, read_record
 from vecwrap.tools.plot import PATTERN, Run, read_runs
 from vecwrap.tools.watch.source import score_in_words, time_in_words
-from vecwrap.tools.watch.standing import results_of, standing
+from vecwrap.tools.watch.standing import facts_of, results_of, standing
 from vecwrap.wrappers.selfplay.pool_files import PoolFolder
 from vecwrap.wrappers.selfplay.results import Results
 
@@ -178,7 +178,9 @@ class RunFolder:
             return
         inside = [str(pool.relative_to(self.folder)) for pool in pools]
         self._refuse_outside(*(f"{name}/{file}" for name in inside for file in ("pool.json", "results/*.json")))
-        self._standing = standing(Results(row for pool in pools for row in PoolFolder(pool).tables(without="")))
+        folders = [PoolFolder(pool) for pool in pools]
+        results = Results(row for pool in folders for row in pool.tables(without=""))
+        self._standing = standing(results, {name: facts for pool in folders for name, facts in facts_of(pool).items()})
 
     def _refuse_outside(self, *patterns: str) -> None:
         for path in (path for pattern in patterns for path in self.folder.glob(pattern)):

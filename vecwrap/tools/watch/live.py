@@ -274,7 +274,8 @@ class Live:
         self._seen = games, played
         with contextlib.suppress(VecwrapError):  # no file yet, or no longer
             if opponents is not None:
-                self._standing = standing(opponents.pool.all_results())
+                pool = opponents.pool
+                self._standing = standing(pool.all_results(), {name: pool.facts(name) for name in pool.members})
             self._latest = self._in_memory() if self._file is None else read_runs([self._file])
         self._version += 1
         self._next = time.perf_counter() + max(1.0, READ_SHARE * (time.perf_counter() - now))

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.env.saving import open_regular
+from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import PlanError, install_command, is_installed
 from vecwrap.tools.plot import AXES
 from vecwrap.tools.watch.source import Source, curves
@@ -171,7 +172,7 @@ def find_page(folder: Path) -> str | None:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"{address}about", timeout=3) as answer:
             return str(address) if answer.status == 200 else None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

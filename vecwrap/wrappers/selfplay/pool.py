@@ -18,14 +18,14 @@ from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.wrappers.selfplay.arrays import own_arrays
 from vecwrap.wrappers.selfplay.policies import Make, Policies, Policy
-from vecwrap.wrappers.selfplay.pool_files import Fact, PoolFolder, Shared, Snapshot, order
+from vecwrap.wrappers.selfplay.pool_files import LABEL, Fact, PoolFolder, Shared, Snapshot, is_name, order
 from vecwrap.wrappers.selfplay.ratings import Ratings, bradley_terry
 from vecwrap.wrappers.selfplay.results import CURRENT, LEARNER, Results, WinRates, read_rows
 from vecwrap.wrappers.selfplay.sampling import Rule, pick, rule_of, shares
 from vecwrap.wrappers.selfplay.scripted import RANDOM
 
 _OF_FACTS = (bool, int, float, str, type(None))
-_LABEL = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,99}")
+_LABEL = re.compile(LABEL)
 
 
 class OpponentPool:
@@ -91,6 +91,11 @@ class OpponentPool:
         decay: float = 0.99,
         imports: bool = True,
     ) -> None:
+        if dir is not None and not isinstance(dir, (str, os.PathLike)):
+            raise ArgumentError(
+                f"pool: dir: expected a folder, or None for scripted members alone, got {type(dir).__name__}; for a "
+                "list of them write OpponentPool(None, scripted=[...])"
+            )
         self.dir = None if dir is None else Path(dir)
         self._where = "pool" if dir is None else os.fspath(dir)
         if keep is not None and keep < 1:
@@ -218,6 +223,7 @@ class OpponentPool:
             self.results.rename(LEARNER, name)
         self.save()
         self._delete_old()
+        self._folder.remove_abandoned()
         return name
 
     def _delete_old(self) -> None:
@@ -363,12 +369,8 @@ class OpponentPool:
             self.policy(CURRENT)
             return CURRENT
         while True:
-            members = self.members
-            if not members:
-                raise ArgumentError(
-                    f'{self._where}: expected members to draw from, got an empty pool; add one, for example "{RANDOM}"'
-                )
-            name = members[pick(self.shares(sample), of_members)]
+            probabilities = self.shares(sample)
+            name = self.members[pick(probabilities, of_members)]
             try:
                 self.policy(name)
                 return name
@@ -382,6 +384,10 @@ class OpponentPool:
 
         Args:
             sample: as in ``draw``.
+
+        Raises:
+            ArgumentError: a pool without members, or invalid weights.
+            SpecError: no such rule, or one that ``imports`` refuses.
         """
         rule = sample if callable(sample) else self._rules.get(sample)
         if rule is None:
@@ -434,8 +440,12 @@ class OpponentPool:
     def ratings(self, anchor: str | None = None) -> Ratings:
         """Fit ratings to all results: a Bradley-Terry model with standard errors, in Elo points.
 
+        The errors take games as independent, as those of a training are; those of a tournament, which share seeds, are
+        rated by ``tournament`` itself.
+
         Args:
-            anchor: whose rating is 0; by default, the first scripted member that has played, else who played most.
+            anchor: whose rating is 0; by default ``random`` if it has played, else the first scripted member by name
+                that has, else who played most.
 
         Raises:
             ArgumentError: no games, or an anchor who played none.
@@ -484,6 +494,8 @@ class OpponentPool:
             digests = {
                 fitting(name, ""): fitting(digest, "") for name, digest in fitting(state["snapshots"], [], "snapshots")
             }
+            if not all(map(is_name, digests)):
+                raise ValueError("snapshots: expected names such as 000001, got others")
             scripted = fitting(state["scripted"], [], "scripted")
             scripted = sorted(self._makers.checked_scripted(fitting(name, "")) for name in scripted)
             results = Results(read_rows(state["results"], "results"))
@@ -524,6 +536,23 @@ class OpponentPool:
                 "files back, or resume with a new pool"
             )
         return found
+
+
+def opened(pool: Any, where: str = "opponents") -> OpponentPool:
+    """Return the pool that an argument stands for: a pool, its folder, or a list of scripted members.
+
+    Nothing is imported for it yet.
+    """
+    if isinstance(pool, OpponentPool):
+        return pool
+    if isinstance(pool, (str, os.PathLike)):
+        return OpponentPool(pool)
+    if isinstance(pool, Sequence) and not isinstance(pool, bytes) and all(isinstance(name, str) for name in pool):
+        return OpponentPool(None, scripted=pool)
+    raise ArgumentError(
+        f'{where}: pool: expected an OpponentPool, its folder, or a list of scripted members such as ["{RANDOM}"], got '
+        f"{str(pool)[:100]}"
+    )
 
 
 def _refuse_description(label: str, facts: dict[Any, Any], where: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from vecwrap.wrappers.selfplay.scripted import RANDOM
 
 ELO = 400 / math.log(10)
 """Elo points in one unit of log-odds: 400 points are odds of 10 to 1."""
+REPLICATES = 400
+"""How often seeds are resampled: the errors are then exact to about 4 %."""
 _MOST_STEPS = 500
 _CLOSE = 1e-8  # of log-odds
 _LARGEST = 300.0  # whose odds, multiplied, are finite
@@ -31,6 +33,8 @@ class Ratings:
         games: (p,) int64, how many each played.
         anchor: the player whose rating is 0.
         seats: the advantage of each seat in Elo points, which sum to 0; empty if the games cannot tell it.
+        resampled: what the covariance was resampled over, such as ``"20 seeds"``; empty if nothing was, and games are
+            taken as independent.
 
     >>> table = Results([Row("greedy", "random", 0, 30, 0, 10), Row("greedy", "random", 1, 30, 0, 10)])
     >>> ratings = bradley_terry(table, anchor="random")
@@ -46,11 +50,18 @@ class Ratings:
     games: IntArray
     anchor: str
     seats: Mapping[int, float]
+    resampled: str = ""
 
     @property
     def errors(self) -> FloatArray:
         """(p,) float64: the standard errors of the points, relative to the anchor."""
         return np.sqrt(np.diagonal(self.covariance))
+
+    @property
+    def about(self) -> str:
+        """What the numbers are, in a line: the anchor, and what the errors were resampled over."""
+        source = f"from resampling {self.resampled}" if self.resampled else "as if all games were independent"
+        return f"Elo points above {self.anchor}, with standard errors {source}"
 
     def difference(self, player: str, opponent: str) -> tuple[float, float]:
         """Return by how many points a player is stronger than another, and the standard error of that.
@@ -60,6 +71,10 @@ class Ratings:
         i, j = self._index(player), self._index(opponent)
         points = float(self.points[i] - self.points[j])
         if math.isnan(points):
+            return points, math.inf
+        if i == j:
+            return points, 0.0
+        if not np.isfinite(self.covariance[i, i] + self.covariance[j, j]):
             return points, math.inf
         variance = self.covariance[i, i] + self.covariance[j, j] - 2 * self.covariance[i, j]
         return points, math.sqrt(max(float(variance), 0.0))
@@ -76,6 +91,21 @@ class Ratings:
         return self.players.index(name)
 
 
+def default_anchor(results: Results) -> str:
+    """Return whose rating is 0 unless another is named, the same everywhere.
+
+    ``random`` if it has played; or else the scripted player whose name comes first; or else who played most.
+    """
+    rows = _rated_games(results)
+    players = Results(rows).players()
+    if not players:
+        raise ArgumentError("ratings: expected games between two players, got none; play some first")
+    if RANDOM in players:
+        return RANDOM
+    scripted = [name for name in players if ":" in name]
+    return scripted[0] if scripted else players[int(_games_of(players, rows).argmax())]
+
+
 def bradley_terry(results: Results, anchor: str | None = None) -> Ratings:
     """Fit the strengths of players to the results of their games.
 
@@ -83,49 +113,110 @@ def bradley_terry(results: Results, anchor: str | None = None) -> Ratings:
     Terry, 1952; the seat as in Davidson and Beaver, 1977). A draw counts as half a win. So a difference of ratings
     says the mean result, as Elo's does, and the number of draws says nothing of strength; models with a parameter for
     draws (Rao and Kupper, 1967; Davidson, 1970) need one that is equal for all pairs, which it is not where better
-    players draw more. The standard errors take each result for a win or a loss, so with draws they are too large, and
-    never too small.
+    players draw more.
+
+    The standard errors take games as independent, and each result for a win or a loss, so with draws they are too
+    large. Of games that share seeds they are too small: `bradley_terry_by_seed`.
 
     The fit maximises Jeffreys' penalised likelihood (Firth, 1993), which is finite for who won or lost all games, and
     less biased with few games. Running Elo ratings depend on the order of the games; these do not.
 
     Games against `CURRENT` and against oneself are left out. The seats' advantages are fitted where the games can tell
-    them, which needs a pair that changed seats. The anchor's rating is 0; by default that is the first scripted player,
-    or else who played most.
+    them, which needs a pair that changed seats. The anchor's rating is 0; `default_anchor` says whose that is.
     """
-    rows = [row for row in results.rows() if CURRENT not in row[:2] and row.player != row.opponent and row.games]
-    players = Results(rows).players()
-    if not players:
-        raise ArgumentError("ratings: expected games between two players, got none; play some first")
-    games = np.array([sum(row.games for row in rows if name in row[:2]) for name in players], np.int64)
-    if anchor is None:
-        scripted = [name for name in players if name == RANDOM or ":" in name]
-        anchor = scripted[0] if scripted else players[int(games.argmax())]
-    if anchor not in players:
-        raise ArgumentError(
-            f'ratings: anchor: "{anchor}" has played no game.{did_you_mean(anchor, players)} Who has: '
-            f"{', '.join(players)}"
-        )
-    known = _connected(rows, anchor)
-    rows = [row for row in rows if row.player in known]
-    rated = [name for name in players if name in known and name != anchor]
-    pairs = np.array([[(name == row.player) - float(name == row.opponent) for name in rated] for row in rows])
-    seats = _seat_columns([row.seat for row in rows])
-    design = np.hstack([pairs, seats])
-    has_seats = bool(np.linalg.matrix_rank(design) == design.shape[1])
-    strengths, covariance = _fit(design if has_seats else pairs, rows)
+    return _Fit(results, anchor).ratings()
 
-    points = np.full(len(players), np.nan)
-    all_covariance = np.full((len(players), len(players)), np.inf)
-    places = [players.index(name) for name in rated]
-    points[places] = ELO * strengths[: len(rated)]
-    points[players.index(anchor)] = 0.0
-    of_known = [players.index(name) for name in (*rated, anchor)]
-    all_covariance[np.ix_(of_known, of_known)] = 0.0
-    all_covariance[np.ix_(places, places)] = ELO**2 * covariance[: len(rated), : len(rated)]
-    advantages = ELO * strengths[len(rated) :]
-    seat_points = dict(enumerate([*advantages.tolist(), -float(advantages.sum())])) if has_seats else {}
-    return Ratings(players, points, all_covariance, games, anchor, seat_points)
+
+def bradley_terry_by_seed(results: Sequence[Results], anchor: str | None = None) -> Ratings:
+    """Fit ratings to games that share seeds, with the errors of resampling the seeds.
+
+    The ratings are those of `bradley_terry`. The errors are a bootstrap (Efron, 1979; of clusters, Davison and Hinkley,
+    1997, 3.8): the seeds are drawn again with replacement, each with all games that began from it. One more seed is
+    among those drawn, in which every game is a draw, so that the rating of who won all games has an error too. From one
+    seed no error can be estimated, and it is infinite.
+
+    Args:
+        results: the games of each seed, (s,).
+        anchor: whose rating is 0; by default as `default_anchor` says.
+    """
+    together = Results(row for each in results for row in each.rows())
+    fit = _Fit(together, anchor)
+    found = fit.ratings()
+    count = len(results)
+    covariance = found.covariance.copy()
+    rated = np.ix_(fit.places, fit.places)
+    covariance[rated] = np.inf if count == 1 else fit.resampled(results) * count / (count - 1)
+    return replace(found, covariance=covariance, resampled=f"{count} seed{'s' if count > 1 else ''}")
+
+
+def _rated_games(results: Results) -> list[Row]:
+    return [row for row in results.rows() if CURRENT not in row[:2] and row.player != row.opponent and row.games]
+
+
+def _games_of(players: Sequence[str], rows: Sequence[Row]) -> IntArray:
+    return np.array([sum(row.games for row in rows if name in row[:2]) for name in players], np.int64)
+
+
+class _Fit:
+    """The fit to one table: which players are rated, and their strengths in log-odds."""
+
+    def __init__(self, results: Results, anchor: str | None) -> None:
+        rows = _rated_games(results)
+        self.players = Results(rows).players()
+        by_default = default_anchor(results)
+        self.anchor = by_default if anchor is None else anchor
+        if self.anchor not in self.players:
+            raise ArgumentError(
+                f'ratings: anchor: "{self.anchor}" has played no game.{did_you_mean(self.anchor, self.players)} Who '
+                f"has: {', '.join(self.players)}"
+            )
+        self.games = _games_of(self.players, rows)
+        known = _connected(rows, self.anchor)
+        self.rows = [row for row in rows if row.player in known]
+        rated = [name for name in self.players if name in known and name != self.anchor]
+        self.places = [self.players.index(name) for name in rated]
+        pairs = np.array([[(name == row.player) - float(name == row.opponent) for name in rated] for row in self.rows])
+        design = np.hstack([pairs, _seat_columns([row.seat for row in self.rows])])
+        self.has_seats = bool(np.linalg.matrix_rank(design) == design.shape[1])
+        self.design = design if self.has_seats else pairs
+        self.parameters, self.covariance = _fit(self.design, *_counts(self.rows))
+
+    def ratings(self) -> Ratings:
+        rated = len(self.places)
+        anchored = self.players.index(self.anchor)
+        points = np.full(len(self.players), np.nan)
+        points[self.places] = ELO * self.parameters[:rated]
+        points[anchored] = 0.0
+        known = [*self.places, anchored]
+        covariance = np.full((len(self.players), len(self.players)), np.inf)
+        covariance[np.ix_(known, known)] = 0.0
+        covariance[np.ix_(self.places, self.places)] = ELO**2 * self.covariance[:rated, :rated]
+        advantages = ELO * self.parameters[rated:]
+        seats = dict(enumerate([*advantages.tolist(), -float(advantages.sum())])) if self.has_seats else {}
+        return Ratings(self.players, points, covariance, self.games, self.anchor, seats)
+
+    def resampled(self, results: Sequence[Results]) -> FloatArray:
+        """Return the covariance of the rated players' points over resampled seeds."""
+        keys = [row[:3] for row in self.rows]
+        games = np.zeros((len(results) + 1, len(keys)))
+        won = np.zeros((len(results) + 1, len(keys)))
+        for seed, each in enumerate(results):
+            by_key = {row[:3]: row for row in each.rows()}
+            games[seed] = [by_key[key].games if key in by_key else 0 for key in keys]
+            won[seed] = [by_key[key].points if key in by_key else 0.0 for key in keys]
+        games[-1] = games[:-1].mean(axis=0)
+        won[-1] = games[-1] / 2
+        rng = np.random.default_rng(0)  # so that the same games give the same errors
+        times = rng.multinomial(len(results), np.full(len(results) + 1, 1 / (len(results) + 1)), size=REPLICATES)
+        points = [
+            ELO * _fit(self.design, each @ games, each @ won, self.parameters)[0][: len(self.places)] for each in times
+        ]
+        return np.cov(np.array(points).T).reshape(len(self.places), len(self.places))
+
+
+def _counts(rows: Sequence[Row]) -> tuple[FloatArray, FloatArray]:
+    """How many games each row has, and how many were won, a draw being half a win."""
+    return np.array([row.games for row in rows], np.float64), np.array([row.points for row in rows])
 
 
 def _connected(rows: Sequence[Row], start: str) -> set[str]:
@@ -144,17 +235,17 @@ def _seat_columns(seats: Sequence[int]) -> FloatArray:
     return coded[list(seats)]
 
 
-def _fit(design: FloatArray, rows: Sequence[Row]) -> tuple[FloatArray, FloatArray]:
+def _fit(
+    design: FloatArray, games: FloatArray, won: FloatArray, start: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
     """Firth's logistic regression by Fisher scoring; returns the parameters and their covariance."""
-    games = np.array([row.games for row in rows], np.float64)
-    won = np.array([row.points for row in rows])
-    parameters = np.zeros(design.shape[1])
+    parameters = np.zeros(design.shape[1]) if start is None else start.copy()
     for _ in range(_MOST_STEPS):
         odds = np.exp(np.clip(design @ parameters, -_LARGEST, _LARGEST))
         expected = odds / (1 + odds)
         weights = games * expected / (1 + odds)
         covariance = np.linalg.inv(design.T @ (weights[:, None] * design))
-        leverages = weights * np.einsum("ij,jk,ik->i", design, covariance, design)
+        leverages = weights * ((design @ covariance) * design).sum(axis=1)
         score = design.T @ (won + leverages / 2 - (games + leverages) * expected)
         curvature = (games + leverages) * expected / (1 + odds)  # as if the leverages were games
         step = np.linalg.solve(design.T @ (curvature[:, None] * design), score)

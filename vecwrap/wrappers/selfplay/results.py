@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -133,7 +134,8 @@ def read_rows(state: Any, where: str) -> list[Row]:
         fits = isinstance(cells, list) and [type(cell) for cell in cells] == [str, str, int, int, int, int]
         if not fits or min(cells[2:]) < 0 or cells[2] >= MOST_SEATS or max(cells[3:]) >= 2**53:
             raise TypeError(
-                f"{where}: expected rows of player, opponent, seat, wins, draws and losses, got {str(cells)[:200]}"
+                f"{where}: expected rows of player, opponent, seat, wins, draws and losses, got "
+                f"{reprlib.repr(cells)[:200]}"
             )
         rows.append(Row(*cells))
     return rows

@@ -11,6 +11,7 @@ import numpy as np
 from vecwrap.errors import ArgumentError, SpecError, did_you_mean
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.import_paths import import_target, is_import_path, refuse_import
+from vecwrap.wrappers.selfplay.scripted import RANDOM
 
 Rule: TypeAlias = Callable[[Sequence[str], FloatArray], Any]
 """``rule(members, win_rates)`` returns a weight for each of m members, (m,).
@@ -105,6 +106,10 @@ def _with_number(name: str, argument: str, where: str) -> Rule:
 
 def shares(rule: Rule, members: Sequence[str], win_rates: FloatArray, where: str = "pool") -> FloatArray:
     """Return the probability of each member under a rule, (m,) float64."""
+    if not members:
+        raise ArgumentError(
+            f'{where}: expected members to draw from, got an empty pool; add one, for example "{RANDOM}"'
+        )
     given = rule(tuple(members), win_rates.copy())
     try:
         weights = np.asarray(given, np.float64)

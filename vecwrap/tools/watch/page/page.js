@@ -120,11 +120,25 @@ function film(name) {
 function standing(found) {
   $("standing").hidden = !found;
   if (!found) return;
-  put("standing-words", (found.anchor ? `Elo points above ${found.anchor}, with standard errors. ` : "")
+  put("standing-words", (found.about ? `${found.about}. ` : "")
     + "In the matrix, the mean result of the row against the column: 1 for a win, 0.5 for a draw."
     + (found.left_out ? ` ${found.left_out} players are left out.` : ""));
   ladder($("ladder"), found);
   matrix($("matrix"), found);
+  ratings(found);
+}
+
+function ratings(found) { // of snapshots, over the steps that they were trained for
+  const points = found.over_steps;
+  $("ratings").hidden = points.length < 2;
+  if (points.length < 2) return;
+  if (!window.Plotly) { setTimeout(() => ratings(found), 300); return; }
+  const colour = (dark.matches ? ON_DARK : COLOURS)[0];
+  const errors = points.map(([, , error]) => error || 0);
+  const trace = { x: points.map(([steps]) => steps), y: points.map(([, rating]) => rating), text: points.map((point) => plain(point[3])),
+    error_y: { type: "data", array: errors, color: colour, thickness: 1, width: 0 }, mode: "lines+markers", type: "scatter",
+    line: { color: colour }, hoverinfo: "x+y+text" };
+  Plotly.react("ratings", [trace], layout("steps", `Elo points above ${plain(found.anchor)}`), SETTINGS);
 }
 
 // -- curves ----------------------------------------------------------------------------------------------------------
@@ -135,7 +149,7 @@ async function draw() {
   if (!window.Plotly || drawing) { setTimeout(draw, 300); return; }
   drawing = true;
   try {
-    if (!chosen) $("smooth").value = String([100, 30].find((window) => window * 2 <= state.games) || 10);
+    if (!chosen) $("smooth").value = String([100, 30].find((window) => window * 10 <= state.games) || 10);
     const x = document.querySelector("#axes input:checked").value;
     const data = await get(`curves?x=${x}&smooth=${$("smooth").value}`);
     if (data.runs.length) plot(data);
@@ -155,8 +169,6 @@ function words(data) {
 }
 
 function plot(data) {
-  const style = getComputedStyle(document.body), ink = style.color;
-  const line = getComputedStyle($("chart").parentElement).borderTopColor, narrow = innerWidth < 520;
   const colours = dark.matches ? ON_DARK : COLOURS;
   const traces = [];
   data.runs.forEach((run, i) => {
@@ -175,14 +187,23 @@ function plot(data) {
     traces.push({ ...common, x: run.line.x, y: run.line.mean, mode: "lines", line: { color: colour, width: 2.4 }, name,
       showlegend: true, hoverinfo: "x+y+name" });
   });
-  const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true, fixedrange: narrow };
   $("chart").hidden = false; // before, so that its width is known
-  Plotly.react("chart", traces, {
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink, family: style.fontFamily, size: 12 },
-    margin: { l: 46, r: 12, t: 10, b: 40 }, showlegend: data.runs.length > 1, legend: { orientation: "h", y: 1.12 },
-    xaxis: { ...axis, title: { text: plain(data.unit) }, rangemode: "tozero" }, yaxis: { ...axis, title: { text: "score" } },
-    hovermode: "closest", uirevision: data.unit, autosize: true,
-  }, { responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d"] });
+  Plotly.react("chart", traces, { ...layout(plain(data.unit), "score"), showlegend: data.runs.length > 1,
+    legend: { orientation: "h", y: 1.12 }, uirevision: data.unit }, SETTINGS);
+}
+
+const SETTINGS = { responsive: true, displaylogo: false, displayModeBar: innerWidth < 520 ? false : "hover",
+  modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+
+function layout(x, y) { // of a chart, in the page's own colours
+  const style = getComputedStyle(document.body);
+  const line = getComputedStyle($("chart").parentElement).borderTopColor;
+  const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true, fixedrange: innerWidth < 520 };
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", hovermode: "closest", autosize: true,
+    font: { color: style.color, family: style.fontFamily, size: 12 }, margin: { l: 46, r: 12, t: 10, b: 40 },
+    xaxis: { ...axis, title: { text: x }, rangemode: "tozero" }, yaxis: { ...axis, title: { text: y } },
+  };
 }
 
 // -- rows and frames -------------------------------------------------------------------------------------------------

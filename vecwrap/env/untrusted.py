@@ -1,0 +1,114 @@
+"""Files that a stranger may have made: their size is looked at first, and nothing in them is run."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import stat
+import zipfile
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import msgspec
+import numpy as np
+
+from vecwrap.errors import CheckpointError, text_of
+
+MAX_JSON_BYTES = 16_000_000
+_Read = TypeVar("_Read")
+
+
+def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
+    """Open a file for reading; OSError if it is a pipe, a device or the like, which could block or never end.
+
+    Args:
+        path: of the file.
+        follow: whether the path may be a link; one that the user named may, one found in a folder leads anywhere.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    if not follow:
+        flags |= os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP and not follow:
+            raise OSError(errno.ELOOP, "a link, which is not followed", os.fspath(path)) from None
+        raise
+    try:
+        kind = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if not stat.S_ISREG(kind):
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: str | os.PathLike[str], most: int, *, follow: bool = True) -> bytes:
+    """Read a file of at most ``most`` bytes; OSError if it is larger, before it is read."""
+    with open_regular(path, follow=follow) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(most + 1) if size <= most else b""
+    if max(size, len(data)) > most:
+        raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
+    return data
+
+
+def read_json(path: Path, kind: type[_Read], expected: str) -> _Read:
+    """Read a file of JSON in a stranger's folder as a value of this type; links are not followed.
+
+    Args:
+        path: of the file.
+        kind: the type.
+        expected: what the file should be, for the message.
+
+    Raises:
+        FileNotFoundError: there is none.
+        CheckpointError: it is too large, nested too deep, or something else.
+    """
+    try:
+        return msgspec.json.decode(read_bytes(path, MAX_JSON_BYTES, follow=False), type=kind)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # many kinds: of the system, of JSON, of what the type checks
+        why = error.strerror if isinstance(error, OSError) and error.strerror else text_of(error)
+        raise CheckpointError(
+            f"{path}: expected {expected}, got another one ({why[:500]}); put the right one back, or remove it"
+        ) from None
+
+
+def read_arrays(path: str | os.PathLike[str], *, follow: bool = True) -> dict[str, np.ndarray[Any, Any]]:
+    """Read all arrays of a file that holds nothing else, and so takes no more memory and time than it has bytes.
+
+    ValueError if the arrays are together larger than the file: compressed, or several from the same bytes of it.
+    """
+    with open_regular(path, follow=follow) as stream, zipfile.ZipFile(stream) as archive:
+        members = archive.infolist()
+        size = os.fstat(stream.fileno()).st_size
+        if any(info.compress_type != zipfile.ZIP_STORED for info in members):
+            raise ValueError("its arrays are compressed")
+        if sum(info.file_size for info in members) > size:
+            raise ValueError("its arrays overlap")
+        if len({info.filename for info in members}) < len(members):
+            raise ValueError("two of its arrays have one name")
+        return {info.filename.removesuffix(".npy"): _array(archive, info) for info in members}
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray[Any, Any]:
+    with archive.open(info) as member:
+        _refuse_size(member, info.file_size)
+    with archive.open(info) as member:
+        array: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
+        return array
+
+
+def _refuse_size(member: Any, size: int) -> None:
+    """Refuse an array that does not have the bytes which its header announces, before memory is taken for it."""
+    version = np.lib.format.read_magic(member)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(member)
+    if not dtype.hasobject and math.prod(shape) * dtype.itemsize != size - member.tell():
+        raise ValueError(f"an array of shape {str(shape)[:100]} has another number of bytes")
