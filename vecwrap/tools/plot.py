@@ -30,7 +30,7 @@ __all__ = ["AXES", "WINDOWS", "Curve", "Run", "Seed", "curve", "draw", "read_run
 
 PATTERN = "*monitor.csv"
 _MOST = 2**53  # steps of an episode: more is no count, and not exact in float64
-_LARGEST = 1e150  # a score whose square, which a spread needs, is still finite
+LARGEST = 1e150  # a score whose square, which a spread needs, is still finite
 
 
 # -- one file ---------------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
     scores = np.concatenate([log.scores for log in logs])[order]
     lost = np.concatenate([log.lost for log in logs])[order]
     envs = np.concatenate([np.where(log.envs < 0, i, log.envs) for i, log in enumerate(logs)])[order]
-    finite = np.abs(scores) < _LARGEST
+    finite = np.abs(scores) < LARGEST
     kept = ~lost & finite
     return Seed(
         path,

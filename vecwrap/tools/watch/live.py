@@ -25,7 +25,7 @@ from vecwrap.errors import VecwrapError, cut, printable, printable_lines, text_o
 from vecwrap.pipeline.run_folder import VIDEOS
 from vecwrap.rows.batch import Batch, copy, row
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
-from vecwrap.tools.plot import Run, Seed, read_runs
+from vecwrap.tools.plot import LARGEST, Run, Seed, read_runs
 from vecwrap.tools.watch.recording import Recording
 from vecwrap.tools.watch.server import LOOPBACK, Page, serve
 from vecwrap.tools.watch.source import score_in_words, time_in_words
@@ -227,9 +227,9 @@ class Live:
                     "row": i,
                     "agent": "" if agents is None else cut(printable(str(agents[i])), 40),
                     "plays": plays[i] if plays else "",
-                    "lives": None if np.isnan(lives[i]) else int(lives[i]),
+                    "lives": _count(lives[i]),
                     "score": None if np.isnan(scores[i]) else round(float(scores[i]), 2),
-                    "length": None if np.isnan(lengths[i]) else int(lengths[i]),
+                    "length": _count(lengths[i]),
                     "state": state,
                     "restarts": int(restarts[i]),
                     "reason": cut(printable(reasons[i]), 300),
@@ -283,7 +283,7 @@ class Live:
         scores = np.array([episode.score for episode, _ in games])
         steps = np.array([episode.steps for episode, _ in games], dtype=np.int64)
         envs = np.array([episode.env for episode, _ in games], dtype=np.int64)
-        kept = np.abs(scores) < np.inf
+        kept = np.abs(scores) < LARGEST
         seed = Seed(
             Path(),
             env_id=self._title,
@@ -384,7 +384,8 @@ class _Onlooker:
         ids = step.env_ids
         self.steps += int(np.count_nonzero(step.acted))
         if not self._has_monitor:
-            self.scores[ids] = np.where(step.raw_first, 0.0, self.scores[ids] + step.raw_rewards)
+            with np.errstate(invalid="ignore", over="ignore"):  # rewards may be infinite
+                self.scores[ids] = np.where(step.raw_first, 0.0, self.scores[ids] + step.raw_rewards)
             self.lengths[ids] = np.where(step.raw_first, 0, self.lengths[ids] + step.acted)
         lives = step.infos.get("lives")
         if isinstance(lives, np.ndarray) and lives.dtype.kind in "iuf" and lives.shape == ids.shape:
@@ -410,6 +411,11 @@ class _Onlooker:
     def _ask(self, rows: list[int], opening: list[int]) -> None:
         if self._can_ask:
             self._request(self, np.array(rows, dtype=np.int64), np.array(opening, dtype=np.int64))
+
+
+def _count(value: float) -> int | float | None:
+    """A whole number as such; None if it is unknown."""
+    return None if np.isnan(value) else int(value) if np.isfinite(value) else float(value)
 
 
 def _outermost(env: VecEnv, kind: type[Any]) -> Callable[[], Any]:
