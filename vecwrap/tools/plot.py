@@ -111,7 +111,8 @@ def _read_cells(text: str, path: Path) -> list[dict[str, Any]]:
 def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int, int] | None:
     """Read score, length, end, whether it was lost, and its row; None if it is not an episode, such as a torn line."""
     try:
-        row = float(cells["r"]), int(float(cells["l"])), float(cells["t"]), int(cells.get("lost", 0)), _env(cells)
+        lost = int(int(cells.get("lost", 0)) != 0)
+        row = float(cells["r"]), int(float(cells["l"])), float(cells["t"]), lost, _env(cells)
     except (KeyError, ValueError, TypeError, OverflowError):
         return None
     torn = None in cells or None in cells.values()  # too many cells, or too few

@@ -2,9 +2,9 @@
 
 import contextlib
 import logging
-import os
 import socket
 import time
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -62,7 +62,7 @@ def rest_of(connection):
 
 
 def descriptors():
-    return len(os.listdir("/dev/fd"))
+    return sum(1 for _ in Path("/dev/fd").iterdir())
 
 
 def said(caplog):

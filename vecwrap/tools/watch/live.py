@@ -42,6 +42,7 @@ MOST_RECORDINGS = 2 * MOST_TILES  # that are shown
 SPRITE = (1920, 1080)  # the most pixels of all tiles together
 RATE_OVER = 5.0  # seconds
 RESTARTED = 30.0  # seconds for which a row is shown as restarted
+NO_MONITOR = "For scores and curves, give the pipeline the wrapper monitor."
 READ_SHARE = 30  # reading a growing file may take a thirtieth of the time
 
 
@@ -106,7 +107,7 @@ class Live:
             "env": self._described,
             "live": True,
             "status": "finished" if ended else "running",
-            "trouble": "" if monitor is not None else "For scores and curves, give the pipeline the wrapper monitor.",
+            "trouble": "" if monitor is not None else NO_MONITOR,
             "version": self._version,
             "games": games,
             "figures": [

@@ -248,7 +248,7 @@ def _read(path: Path, kind: type[_Read]) -> _Read:
             return msgspec.json.decode(file.read(), type=kind)
     except FileNotFoundError:
         raise
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(
             f"{path}: expected a file of a pool as vecwrap writes it, got another one ({text_of(error)[:500]}); put "
             "the right one back, or remove it"
