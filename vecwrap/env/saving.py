@@ -20,7 +20,15 @@ import numpy as np
 from gymnasium.spaces import GraphInstance
 
 from vecwrap.env.action_masks import load_told_masks, told_masks
-from vecwrap.errors import CheckpointError, PlanError, SubEnvError, VecwrapError, paths_looked_at, text_of
+from vecwrap.errors import (
+    CheckpointError,
+    PlanError,
+    SubEnvError,
+    VecwrapError,
+    paths_looked_at,
+    printable,
+    text_of,
+)
 from vecwrap.rows.batch import object_array
 from vecwrap.rows.columns import make_column
 from vecwrap.rows.saved import fitting, fitting_list, same_data
@@ -125,7 +133,8 @@ def save(env: Any, path: str | os.PathLike[str]) -> bool:
             raise
         if env.saved_to[folder]:
             warnings.warn(
-                f"save: {path} can no longer be written ({error}); the run continues, and the last file is kept",
+                f"save: {printable(str(path))} can no longer be written ({text_of(error)}); the run continues, and the "
+                "last file is kept",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -331,8 +340,8 @@ def share_statistics(env: Any, source: Any) -> None:
         matched.append((wrapper, own, theirs))
     if left := [name for name, theirs in offered if set(theirs) - {"returns"}]:
         warnings.warn(
-            f"stats: {where} normalises observations ({', '.join(left)}), and no wrapper here takes its statistics "
-            "over, so what was trained there sees other numbers here; add that wrapper",
+            f"stats: {printable(where)} normalises observations ({', '.join(left)}), and no wrapper here takes its "
+            "statistics over, so what was trained there sees other numbers here; add that wrapper",
             RuntimeWarning,
             stacklevel=3,
         )

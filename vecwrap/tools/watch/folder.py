@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.env.saving import open_regular
-from vecwrap.errors import PlotError, VecwrapError, cut, kind_of, printable, printable_lines, text_of
+from vecwrap.errors import PlotError, VecwrapError, cut, in_a_line, printable, printable_lines
 from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS
 from vecwrap.tools.compare import Record, read_record
 from vecwrap.tools.plot import PATTERN, Run, read_runs
@@ -161,7 +161,7 @@ class RunFolder:
         except OSError as error:
             return f"{error.filename}: cannot be read ({error.strerror})"
         except Exception as error:  # a stranger's files may hold anything
-            return f"{self.folder}: cannot be read ({kind_of(error)}: {text_of(error)})"
+            return f"{self.folder}: cannot be read ({in_a_line(error)})"
         return ""
 
     def _list(self) -> None:

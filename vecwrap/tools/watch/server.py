@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from vecwrap.env.saving import open_regular
-from vecwrap.errors import PlanError, cut, is_installed, kind_of, printable, text_of
+from vecwrap.errors import PlanError, cut, in_a_line, is_installed, printable
 from vecwrap.tools.plot import AXES
 from vecwrap.tools.watch.connections import Connections, connection_of
 from vecwrap.tools.watch.source import Source, curves
@@ -245,7 +245,7 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         try:
             latest = source.state(row)
         except Exception as error:  # what cannot be shown does not end the page
-            return {**latest, "trouble": cut(printable(f"{kind_of(error)}: {text_of(error)}"), 1_000)}
+            return {**latest, "trouble": in_a_line(error)}
         return latest
 
     async def look(request: Any, row: int | None) -> AsyncIterator[str]:
