@@ -157,7 +157,7 @@ class RemoteTraceback(Exception):
     """The traceback of another process, as text: the cause of an error in this one."""
 
     def __str__(self) -> str:
-        return f"\n{self.args[0]}"
+        return printable_lines(f"\n{self.args[0]}")
 
 
 class SubEnvError(VecwrapError, RuntimeError):
@@ -261,10 +261,9 @@ def paths_looked_at(kind: type[VecwrapError]) -> Iterator[None]:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an exception's message, as text that can be printed anywhere; if it has none, where it was raised."""
+    """Return an exception's message, with escapes made visible; if it has none, where it was raised."""
     try:
-        text = str(error) or _raised_at(error)
-        return text.encode(errors="backslashreplace").decode()
+        return printable_lines(str(error) or _raised_at(error))
     except (Exception, SystemExit):  # the __str__ of a user's exception may fail
         return "(its message cannot be shown)"
 
@@ -277,7 +276,12 @@ def _raised_at(error: BaseException) -> str:
 
 def kind_of(error: BaseException) -> str:
     name: str = type.__dict__["__name__"].__get__(type(error))
-    return name
+    return printable(name)
+
+
+def in_a_line(error: BaseException, most: int = 300) -> str:
+    """Return an exception's class and message in one line of at most about so many characters."""
+    return f"{kind_of(error)}: {printable(cut(text_of(error), most))}"
 
 
 def traceback_of(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """Scores and lengths of finished games, held against the environments' own books, Gymnasium's and SB3's."""
 
 import ast
+import contextlib
 import csv
 import json
 import signal
@@ -811,6 +812,9 @@ def test_a_sub_environment_lost_in_the_reset_after_a_lost_life(rewards, lost, tm
     assert (row["l"], row["lost"]) == ("2", str(int(lost)))
 
 
+ANOTHER = "monitor: dir: another environment, begun 20.*, still writes into .*; give each a dir of its own"
+
+
 @pytest.mark.parametrize("arguments", [{}, {"per_env": True}])
 def test_a_newer_environment_of_this_process_takes_the_folder_over_and_no_row_is_lost_or_mixed(arguments, tmp_path):
     def environment(length):
@@ -821,7 +825,8 @@ def test_a_newer_environment_of_this_process_takes_the_folder_over_and_no_row_is
 
     with environment(2) as older, environment(3) as newer:
         play(older, 2)
-        play(newer, 3)
+        with pytest.warns(RuntimeWarning, match=ANOTHER):
+            play(newer, 3)
         play(older, 4)
         play(newer, 3)
     assert (rows("*monitor.csv"), rows("*monitor.csv.*")) == ([3] * 4, [2] * 6)
@@ -832,7 +837,8 @@ def test_an_environment_that_is_still_held_does_not_keep_the_next_from_its_folde
     held = []
     for _ in range(3):
         env = vecwrap.build("CartPole-v1", 2, [{"monitor": {"dir": str(tmp_path)}}], backend="dummy")
-        env.reset()
+        with pytest.warns(RuntimeWarning, match=ANOTHER) if held else contextlib.nullcontext():
+            env.reset()
         held.append(env)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["monitor.csv", "monitor.csv.1", "monitor.csv.2"]
     for env in held:
@@ -843,10 +849,73 @@ def test_a_folder_that_could_not_be_taken_over_stays_with_its_environment(tmp_pa
     with Monitor(DummyBackend(factories((2,), count=1)), str(tmp_path)) as older:
         play(older, 2)
         newer = Monitor(DummyBackend(factories()), str(tmp_path), resume=True, info_keys=("x",))
-        with newer, pytest.raises(PlanError, match="give the same info_keys, or another dir"):
+        with (
+            newer,
+            pytest.warns(RuntimeWarning, match=ANOTHER),
+            pytest.raises(PlanError, match="give the same info_keys, or another dir"),
+        ):
             newer.reset()
         play(older, 2)
     assert [row["l"] for row in read(tmp_path / "monitor.csv")[1]] == ["2", "2"]
+
+
+@pytest.mark.parametrize("per_env", [False, True])
+def test_two_that_resume_the_same_files_append_to_both_with_a_warning_and_lose_nothing(per_env, tmp_path):
+    def environment(length):
+        backend = DummyBackend(factories((length,), count=2))
+        return Monitor(backend, str(tmp_path), per_env=per_env, resume=True)
+
+    with environment(2) as older, environment(3) as newer:
+        play(older, 2)
+        name = "0.monitor.csv" if per_env else "monitor.csv"
+        begun = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(begun + "7.5,3,")  # a row that the older is just writing
+        with pytest.warns(RuntimeWarning, match=r"both append to the same files \((0\.)?monitor\.csv\)"):
+            newer.reset()
+        assert (tmp_path / name).read_text() == begun + "7.5,3,"
+        (tmp_path / name).write_text(begun)
+        play(newer, 3)
+        play(older, 4)
+    lengths = [int(row["l"]) for path in tmp_path.iterdir() for row in read(path)[1]]
+    assert sorted(lengths) == [2] * 6 + [3] * 2
+
+
+WRITES = """
+import sys
+import vecwrap
+env = vecwrap.build("CartPole-v1", 2, [{"monitor": {"dir": sys.argv[1], "log": sys.argv[2]}}], backend="dummy")
+env.reset(seed=1)
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(60):
+    env.step([0, 0])
+env.close()
+"""
+
+
+@pytest.mark.parametrize("log", ["csv", "tensorboard"])
+def test_a_second_process_with_the_same_folder_warns_and_neither_loses_a_row(log, tmp_path):
+    command = [sys.executable, "-c", WRITES, str(tmp_path), log]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout.readline() == "ready\n"
+        begun = "20.*" if log == "csv" else "earlier"
+        env = vecwrap.build("CartPole-v1", 2, [{"monitor": {"dir": str(tmp_path), "log": log}}], backend="dummy")
+        with pytest.warns(RuntimeWarning, match=f'begun {begun}, still writes into "{tmp_path}": its files are moved'):
+            env.reset(seed=1)
+        first.communicate("go\n", timeout=60)
+        for _ in range(60):
+            env.step([0, 0])
+        env.close()
+    assert first.returncode == 0
+    if log == "csv":
+        rows, moved = (read(tmp_path / name)[1] for name in ("monitor.csv", "monitor.csv.1"))
+        assert [row["r"] for row in rows] == [row["r"] for row in moved]
+        assert len(rows) >= 4
+    else:
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["tensorboard", "tensorboard.1"]
+    env = vecwrap.build("CartPole-v1", 2, [{"monitor": {"dir": str(tmp_path), "log": log}}], backend="dummy")
+    env.reset(seed=1)  # both have ended: no warning
+    env.close()
 
 
 def test_files_are_closed_though_the_backend_was_closed_before(tmp_path):

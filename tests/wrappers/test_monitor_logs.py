@@ -313,6 +313,17 @@ def test_files_of_an_earlier_run_are_moved_aside(tmp_path):
         assert curves(path)["episode/return"]
 
 
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, Path.touch, lambda path: path.symlink_to("nowhere"), lambda path: path.symlink_to(path.name)]
+)
+def test_whatever_has_the_name_of_its_folder_is_moved_aside(make, tmp_path):
+    make(tmp_path / "tensorboard")
+    with build("tensorboard", tmp_path) as env:
+        play(env, 6)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tensorboard", "tensorboard.1"]
+    assert curves(tmp_path / "tensorboard")["episode/return"]
+
+
 # -- callables --------------------------------------------------------------------------------------------------------
 
 
@@ -340,6 +351,23 @@ def test_a_callable_that_a_file_names_is_imported(tmp_path):
     assert [tuple(episode) for episode in kept] == [tuple(episode) for episode in env.find(Monitor).recent]
     with pytest.raises(SpecError, match="log: expected nothing to import"):
         load_without_imports(path)
+
+
+ESCAPES = "\x1b[31mred\x07\r\nline \u202e"
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, SystemExit, KeyboardInterrupt, type("K\x1b[0m", (Exception,), {})])
+def test_what_a_callable_says_is_one_line_without_escapes(kind):
+    def bad(episode):
+        raise kind(ESCAPES)
+
+    bad.__qualname__ = ESCAPES
+    with pytest.warns(RuntimeWarning) as warned, build(bad) as env:
+        play(env, 12)
+    (text,) = {str(one.message) for one in warned}
+    assert text.isprintable()
+    assert r"\u001b[31mred\u0007\r\nline \u202e" in text
+    assert text.endswith("; the run continues, and games are missing there")
 
 
 def test_a_callable_that_raises_is_one_warning_and_gets_the_next_games():

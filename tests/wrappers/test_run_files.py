@@ -12,7 +12,14 @@ from vecwrap.env.saving import write_whole
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.record_trajectories import RecordTrajectories
-from vecwrap.wrappers.recording.run_files import GrowingFile, make_folder, take_unused, write_new
+from vecwrap.wrappers.recording.run_files import (
+    GrowingFile,
+    is_in_use,
+    make_folder,
+    move_aside,
+    take_unused,
+    write_new,
+)
 from vecwrap.wrappers.video import Video
 
 
@@ -154,6 +161,54 @@ def test_what_is_no_utf_8_is_written_as_an_escape(tmp_path):
     file.append("é\n")
     file.close()
     assert (tmp_path / "file").read_text(encoding="utf-8") == "lvl \\udc80\né\n"
+
+
+def test_a_piece_for_which_there_was_no_room_takes_none_of_anothers_with_it(tmp_path):
+    one, other = (GrowingFile(tmp_path / "file") for _ in range(2))
+    one.append("one\n")
+    other.append("other\n")
+    one._raw, raw = FullDisk(one._raw), one._raw
+    with pytest.raises(OSError, match="No space left"):
+        one.append("two\n")
+    other.append("more\n")
+    one._raw = raw
+    one.append("three\n")
+    assert (tmp_path / "file").read_text() == "one\nother\nmore\nthree\n"
+    one.close()
+    other.close()
+
+
+def test_a_growing_file_is_in_use_until_it_is_closed(tmp_path):
+    assert not is_in_use(tmp_path / "file")
+    one, other = (GrowingFile(tmp_path / "file") for _ in range(2))
+    one.close()
+    assert is_in_use(tmp_path / "file")
+    other.close()
+    assert not is_in_use(tmp_path / "file")
+    os.mkfifo(tmp_path / "pipe")
+    assert not is_in_use(tmp_path / "pipe")
+
+
+def test_what_is_moved_aside_overwrites_nothing(tmp_path):
+    """A file, a folder, a pipe, a link that leads nowhere, or into a circle; one of them may have the next name."""
+    (tmp_path / "a.1").symlink_to("nowhere")
+    (tmp_path / "a.2").mkdir()
+    makers = [
+        lambda path: path.write_text("file"),
+        lambda path: (path / "within").mkdir(parents=True),
+        os.mkfifo,
+        lambda path: path.symlink_to("nowhere"),
+        lambda path: path.symlink_to("a"),
+    ]
+    for number, make in enumerate(makers, 3):
+        make(tmp_path / "a")
+        kind = (tmp_path / "a").lstat().st_mode
+        assert move_aside(tmp_path / "a") == tmp_path / f"a.{number}"
+        assert (tmp_path / f"a.{number}").lstat().st_mode == kind
+    assert (tmp_path / "a.1").readlink() == Path("nowhere")
+    with pytest.raises(FileNotFoundError):
+        move_aside(tmp_path / "missing")
+    assert not list(tmp_path.glob("missing*"))
 
 
 @pytest.mark.parametrize("new", [True, False])

@@ -23,7 +23,15 @@ from gymnasium.spaces import GraphInstance
 
 from vecwrap.env.action_masks import load_told_masks, told_masks
 from vecwrap.env.untrusted import open_regular, read_arrays
-from vecwrap.errors import CheckpointError, PlanError, SubEnvError, VecwrapError, paths_looked_at, text_of
+from vecwrap.errors import (
+    CheckpointError,
+    PlanError,
+    SubEnvError,
+    VecwrapError,
+    paths_looked_at,
+    printable,
+    text_of,
+)
 from vecwrap.rows.batch import object_array
 from vecwrap.rows.columns import make_column
 from vecwrap.rows.saved import fitting, fitting_list, same_data
@@ -156,7 +164,8 @@ def save(env: Any, path: str | os.PathLike[str]) -> bool:
             raise
         if env.saved_to[folder]:
             warnings.warn(
-                f"save: {path} can no longer be written ({error}); the run continues, and the last file is kept",
+                f"save: {printable(str(path))} can no longer be written ({text_of(error)}); the run continues, and the "
+                "last file is kept",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -362,8 +371,8 @@ def share_statistics(env: Any, source: Any) -> None:
         matched.append((wrapper, own, theirs))
     if left := [name for name, theirs in offered if set(theirs) - {"returns"}]:
         warnings.warn(
-            f"stats: {where} normalises observations ({', '.join(left)}), and no wrapper here takes its statistics "
-            "over, so what was trained there sees other numbers here; add that wrapper",
+            f"stats: {printable(where)} normalises observations ({', '.join(left)}), and no wrapper here takes its "
+            "statistics over, so what was trained there sees other numbers here; add that wrapper",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.errors import CastWarning
+from vecwrap.errors import CastWarning, printable
 from vecwrap.rows.batch import Allocate, Batch, object_array, scatter
 
 __all__ = ["ARRAY_SPACES", "Arena", "Column", "make_column"]
@@ -147,7 +147,8 @@ class ArrayColumn(Column):
         if isinstance(value, np.ndarray) and not self._warned:  # a plain int or float has no dtype of its own to lose
             self._warned = True
             warnings.warn(
-                f"{self._path}: the space says {self._dtype}, the value is {array.dtype}; it is cast on every step",
+                f"{printable(self._path)}: the space says {self._dtype}, the value is {array.dtype}; it is cast on "
+                "every step",
                 CastWarning,
                 stacklevel=2,
             )

@@ -225,7 +225,7 @@ def _read_progress(path: Path) -> dict[str, Any]:
 def _number(value: Any) -> float | None:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if np.isfinite(number) and number >= 0 else None
 

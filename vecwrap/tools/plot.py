@@ -33,7 +33,7 @@ PATTERN = "*monitor.csv"
 MAX_MONITOR_BYTES = 2_000_000_000
 _MOST = 2**53  # steps of an episode: more is no count, and not exact in float64
 _MOST_DIGITS = 15  # of all steps
-_LARGEST = 1e150  # a score whose square, which a spread needs, is still finite
+LARGEST = 1e150  # a score whose square, which a spread needs, is still finite
 
 
 # -- one file ---------------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int, int, fl
             float(cells["r"]),
             int(float(cells["l"])),
             float(cells["t"]),
-            int(cells.get("lost", 0)),
+            int(int(cells.get("lost", 0)) != 0),
             _env(cells),
             _steps(cells),
         )
@@ -279,7 +279,7 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
     lost = np.concatenate([log.lost for log in logs])[order]
     envs = np.concatenate([np.where(log.envs < 0, i, log.envs) for i, log in enumerate(logs)])[order]
     steps = _steps_by_then(logs, lengths, order)
-    finite = np.abs(scores) < _LARGEST
+    finite = np.abs(scores) < LARGEST
     kept = ~lost & finite
     return Seed(
         path,

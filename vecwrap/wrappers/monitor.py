@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import itertools
 import json
 import os
 import re
@@ -18,15 +17,16 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from vecwrap.env.untrusted import open_regular
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, VecwrapError, check_info_key, one_of, refuse_one_text
+from vecwrap.errors import PlanError, VecwrapError, check_info_key, one_of, printable, refuse_one_text, text_of
 from vecwrap.interrupts import at_exit
 from vecwrap.rows.infos import columns, row_of
 from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.sources.declares import declared_by
-from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
+from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, is_in_use, move_aside, seen_from_here
 from vecwrap.wrappers.recording.sinks import Ended, Episode, Setting, Sink, only_files, open_sink, read_log
 
 __all__ = ["Episode", "Monitor"]
@@ -60,8 +60,9 @@ class Monitor(VecEnvWrapper):
     in games of several agents, where each agent's part in a game is a row of the file, and the ``info_keys``. Each row
     is written when its game ends, so a killed run loses at most the row being written.
 
-    Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything;
-    an environment that was not closed continues there. A folder that cannot be written is an error at the first reset
+    Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything.
+    If another environment, of this program or another, still writes them, there is a warning: it continues there, or
+    with ``resume`` both append to the same files. A folder that cannot be written is an error at the first reset
     or load; a later write failure ends the recording with a warning, never the training.
 
     ``log`` says where games are logged (docs/logging.md). TensorBoard and W&B get curves over the agent steps of all
@@ -398,6 +399,8 @@ class Monitor(VecEnvWrapper):
             "frame_skip": self._frame_skip(),
             "pipeline": self._pipeline_hash,
         }
+        if self.dir is not None:
+            _warn_of_another(self.dir, resume=self.resume)
         setting = Setting(self.stats_key, self._agents, self.dir, self.resume, steps, header)
         try:
             if self.paths:
@@ -444,8 +447,8 @@ class Monitor(VecEnvWrapper):
         except OSError as error:
             self._close_files()
             warnings.warn(
-                f"monitor: {file.path} can no longer be written ({error}); the run continues without it, and what was "
-                "written is kept",
+                f"monitor: {printable(str(file.path))} can no longer be written ({text_of(error)}); the run continues "
+                "without it, and what was written is kept",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -489,6 +492,7 @@ class _MonitorFile:
         self.steps = 0  # the largest in the file that is continued
         self._has_steps = True  # unlike a file of an earlier version
         self._end = "\n"
+        self._is_shared = is_in_use(path)
         self._file = GrowingFile(path)
         try:
             if not self._goes_on(columns):
@@ -521,11 +525,13 @@ class _MonitorFile:
                 f"then {as_bytes(csv_line(columns))!r}, got {content[:200]!r}; give the same info_keys, or another dir"
             )
         size = content.rfind(b"\n") + 1
+        if self._has_steps:
+            self.steps = _largest_steps(table)
+        if self._is_shared:  # its last row may be one that another run is writing
+            return True
         self._file.cut(size)
         if columns == COLUMNS and (row := _ROW.fullmatch(content, size)):  # with info_keys, the last may be torn
             self._file.append(row[1] + (b"," if self._has_steps else b"") + as_bytes(self._end))
-        if self._has_steps:
-            self.steps = _largest_steps(table)
         return True
 
     def _takes(self, table: bytes, columns: tuple[str, ...]) -> bool:
@@ -555,9 +561,35 @@ def _largest_steps(table: bytes) -> int:
     return found
 
 
+def _warn_of_another(folder: Path, *, resume: bool) -> None:
+    """Warn if another run still writes the files that this one moves aside or continues."""
+    paths = [*sorted(folder.glob("*monitor.csv")), *sorted(folder.glob("tensorboard/events.*"))]
+    used = [path for path in paths if is_in_use(path)]
+    if not used:
+        return
+    meanwhile = "both append to the same files" if resume else "its files are moved aside and continued there"
+    name, number = printable(str(seen_from_here(folder))), f"{used[0].name}{'' if resume else '.1, .2, ...'}"
+    warnings.warn(
+        f'monitor: dir: another environment, begun {_begun(used[0])}, still writes into "{name}": {meanwhile} '
+        f"({number}); give each a dir of its own, or close the other first",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def _begun(path: Path) -> str:
+    """When a monitor file was begun, as its first line says."""
+    try:
+        with open_regular(path) as file:
+            begun = time.localtime(json.loads(file.readline(100_000).removeprefix(b"#"))["t_start"])
+        return time.strftime("%Y-%m-%d %H:%M:%S", begun)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return "earlier"
+
+
 def _move_aside(folder: Path) -> None:
     """Rename the files of an earlier run, overwriting nothing."""
     for path in sorted(folder.iterdir()):
         if re.fullmatch(r"(\d+\.)?monitor\.csv", path.name):
-            aside = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
-            path.rename(next(target for target in aside if not target.exists()))
+            with contextlib.suppress(FileNotFoundError):  # another process was quicker
+                move_aside(path)

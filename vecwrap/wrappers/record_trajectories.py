@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import CheckpointError, PlanError, at_least, chosen_envs
+from vecwrap.errors import CheckpointError, PlanError, at_least, chosen_envs, text_of
 from vecwrap.rows.batch import Batch, leaves, take
 from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.saved import fitting, fitting_list, put
@@ -270,7 +270,8 @@ class RecordTrajectories(VecEnvWrapper):
         self._failed = True
         self._drop_running()
         warnings.warn(
-            f"record_trajectories: the recording has ended; the run continues, and what was written is kept. {error}",
+            "record_trajectories: the recording has ended; the run continues, and what was written is kept. "
+            f"{text_of(error)}",
             RuntimeWarning,
             stacklevel=2,
         )

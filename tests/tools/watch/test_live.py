@@ -21,7 +21,7 @@ import pytest
 import vecwrap
 from tests.test_step_calls import CHAINS, STEPS, WHOLE, build, step_counted
 from vecwrap.testing import ToyEnv
-from vecwrap.tools.watch import live, watch
+from vecwrap.tools.watch import live, server, watch
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -359,3 +359,64 @@ def test_a_server_that_stands_still_delays_no_step(monkeypatch):
                 env.step([0, 1])
             assert not held.is_set()
             held.set()
+
+
+class Extreme(gymnasium.Env):
+    """Pays, and has left, what JSON or a float cannot hold."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, value):
+        self.value = value
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        observation = np.full(1, np.inf, np.float32)
+        infos = {"lives": self.value, "health": self.value}
+        return observation, float(self.value), self.steps % 3 == 0, False, infos
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning", "ignore:overflow:RuntimeWarning")
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e300, np.float32(2), 2**70])
+@pytest.mark.parametrize("wrappers", [[], ["monitor"]])
+def test_numbers_that_json_does_not_know_are_shown_and_end_nothing(value, wrappers, monkeypatch):
+    monkeypatch.setattr(server, "TICK", 0.02)
+    wrappers = [{"monitor": {"info_keys": ["health"]}}] if wrappers else []
+    with vecwrap.build(lambda: Extreme(value), n=2, backend="dummy", wrappers=wrappers) as env:
+        env.reset(seed=1)
+        with looking(env) as browser:
+            onlooker = watch(env)._source._onlooker
+            until(env, lambda: env.core.books.onlooker is not None and onlooker.steps > 10)
+            state = browser.state()
+            while state["games"] < 3 * bool(wrappers) or not state["rows"][0]["length"]:
+                env.step([0, 1])
+                state = browser.state()
+            assert state["trouble"] == ("" if wrappers else live.NO_MONITOR)
+            row = state["rows"][0]
+            if np.isinf(float(value)):
+                assert (row["score"], row["lives"]) == (str(float(value)), str(float(value)) if value > 0 else None)
+                score = dict(state["figures"])["score, last 100"]
+                assert score == ("–" if not wrappers else f"–, {state['games']} not finite")
+            assert json.loads(browser.get("curves?x=steps&smooth=10")[1])["window"] == 10
+
+
+def test_a_state_that_cannot_be_made_is_a_trouble_and_the_stream_goes_on(monkeypatch):
+    monkeypatch.setattr(server, "TICK", 0.02)
+    with vecwrap.build(toy, n=2, backend="dummy") as env:
+        env.reset(seed=1)
+        with looking(env) as browser:
+            before = browser.state()
+            monkeypatch.setattr(live.Live, "_rows", lambda *_: 1 / 0)
+            while (state := browser.state())["trouble"] == before["trouble"]:
+                pass
+            assert state["trouble"] == "ZeroDivisionError: division by zero"
+            assert state["rows"] == before["rows"]
+            monkeypatch.undo()
+            while browser.state()["trouble"] != before["trouble"]:
+                pass

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from vecwrap.env.untrusted import open_regular
-from vecwrap.errors import PlotError, VecwrapError, cut, printable, printable_lines
-from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, VIDEOS
+from vecwrap.errors import PlotError, VecwrapError, cut, in_a_line, printable, printable_lines
+from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS
 from vecwrap.tools.compare import Record, read_record
 from vecwrap.tools.plot import PATTERN, Run, read_runs
+from vecwrap.tools.watch.listing import MAX_BYTES, MAX_FILES, PICTURE, POOL, list_run
 from vecwrap.tools.watch.source import score_in_words, time_in_words
 from vecwrap.tools.watch.standing import facts_of, results_of, standing
 from vecwrap.wrappers.selfplay.pool_files import PoolFolder
 from vecwrap.wrappers.selfplay.results import Results
 
-PICTURE = "tiles.png"
-GAMES = (PATTERN, f"*/{PATTERN}")
-POOLS = ("results/*.json", "*/results/*.json")
 MOST_TEXT = 200_000  # bytes of a text file
-MOST_VIDEOS = 24
+MOST_LOG = 20_000  # its last bytes
 READ_SHARE = 10  # reading files that grow may take a tenth of the time
 QUIET = 60.0  # seconds without a change, after which a run without an end may have been killed
 
@@ -36,7 +34,8 @@ class RunFolder:
         self.folder = folder
         if not folder.is_dir():
             raise PlotError(f"{folder}: expected the folder of a run, got {'a file' if folder.exists() else 'none'}")
-        if not (folder / PIPELINE).exists() and not any(any(folder.glob(name)) for name in GAMES):
+        self._listing = list_run(folder)
+        if not os.path.lexists(folder / PIPELINE) and not self._listing.games:
             raise PlotError(
                 f"{folder}: expected the folder of a run, with monitor files ({PATTERN}) or {PIPELINE}, got neither"
             )
@@ -45,8 +44,10 @@ class RunFolder:
         self._record: Record | None = None
         self._standing: dict[str, Any] | None = None
         self._signature: list[tuple[Path, int, int]] = []
+        self._is_read = False  # since the folder could be listed
         self._trouble = ""
         self._next = 0.0
+        self._readings = (self._read_record, self._read_runs, self._read_results, self._look_at_shown)
         self.version = 0
 
     def state(self, row: int | None) -> dict[str, Any]:
@@ -88,7 +89,7 @@ class RunFolder:
             "versions": [[cut(printable(name), 60), cut(printable(text), 60)] for name, text in record.versions.items()]
             if record
             else [],
-            "log": self._text(LOG)[-20_000:],
+            "log": self._text(LOG, of_end=True),
             "picture": PICTURE if self.file(PICTURE) else None,
             "videos": self._videos(),
         }
@@ -119,79 +120,106 @@ class RunFolder:
 
     def _within(self, path: Path) -> Path | None:
         """The path if it is a file within the folder, links resolved."""
-        whole = path.resolve()
-        return whole if whole.is_relative_to(self._inside) and whole.is_file() else None
+        whole = Path(os.path.realpath(path))  # which raises nothing at links in a circle
+        return whole if whole.is_relative_to(self._inside) and _is_file(whole) else None
 
     def _videos(self) -> list[str]:
-        patterns = f"{VIDEOS}/*.mp4", f"*/{VIDEOS}/*.mp4"  # of the run, and of its seeds
-        found = [path for pattern in patterns for path in sorted(self.folder.glob(pattern)) if self._within(path)]
-        return [str(path.relative_to(self.folder)) for path in found[-MOST_VIDEOS:]]
+        found = [path for path in self._listing.videos if self._within(path)]
+        return [str(path.relative_to(self.folder)) for path in found]
 
-    def _text(self, name: str) -> str:
+    def _text(self, name: str, *, of_end: bool = False) -> str:
         path = self._within(self.folder / name)
         if path is None:
             return ""
-        with open_regular(path) as file:
-            return printable_lines(file.read(MOST_TEXT).decode(errors="replace"))
-
-    def _files(self) -> Iterator[Path]:
-        for pattern in (*GAMES, *POOLS, FACTS, PROGRESS, PIPELINE, LOG, PICTURE):
-            yield from sorted(self.folder.glob(pattern))
+        try:
+            with open_regular(path) as file:
+                if of_end and os.fstat(file.fileno()).st_size > MOST_LOG:
+                    file.seek(-MOST_LOG, os.SEEK_END)
+                    file.readline(MOST_LOG)  # which may have lost its beginning
+                return printable_lines(file.read(MOST_TEXT).decode(errors="replace"))
+        except OSError as error:
+            return f"{name}: cannot be read ({error.strerror})"
 
     def _read(self) -> None:
         """Read again what has changed; the last good reading stays if that fails."""
-        found = []
-        for path in self._files():
-            with contextlib.suppress(OSError):  # it was there a moment ago
-                status = path.stat()
-                found.append((path, status.st_size, status.st_mtime_ns))
         began = time.monotonic()
-        if found == self._signature or began < self._next:
+        if began < self._next:
             return
-        self._signature, self.version = found, self.version + 1
-        reads = (self._read_record, self._read_runs, self._read_results)
-        troubles = [self._attempt(read) for read in reads]
-        self._trouble = cut(printable_lines("\n".join(filter(None, troubles))), 1_000)
+        if trouble := self._attempt(self._list):
+            self._trouble, self._is_read = _one_line([trouble]), False
+        elif (found := self._listing.signature()) != self._signature or not self._is_read:
+            self._signature, self._is_read, self.version = found, True, self.version + 1
+            troubles = [self._attempt(read) for read in self._readings]
+            self._trouble = _one_line([*self._listing.troubles, *troubles])
         self._next = began + READ_SHARE * (time.monotonic() - began)
 
     def _attempt(self, read: Callable[[], None]) -> str:
         try:
             read()
-        except (VecwrapError, OSError) as error:
+        except VecwrapError as error:
             return str(error)
+        except OSError as error:
+            return f"{error.filename}: cannot be read ({error.strerror})"
+        except Exception as error:  # a stranger's files may hold anything
+            return f"{self.folder}: cannot be read ({in_a_line(error)})"
         return ""
 
+    def _list(self) -> None:
+        self._listing = list_run(self.folder)
+
     def _read_record(self) -> None:
-        self._refuse_outside(FACTS, PROGRESS, PIPELINE)
+        self._check(self.folder / name for name in (FACTS, PROGRESS, PIPELINE))
         self._record = read_record(self.folder)
 
     def _read_runs(self) -> None:
-        self._refuse_outside(*GAMES)
-        if any(True for name in GAMES for _ in self.folder.glob(name)):
-            self._runs = read_runs([self.folder])
+        games = self._listing.games
+        self._check(games)
+        if games:
+            self._runs = read_runs([self.folder] if self._listing.whole else games)
 
     def _read_results(self) -> None:
         """Those of a pool within the folder, or else those beside the games."""
-        pools = [path.parent for pattern in ("pool.json", "*/pool.json") for path in sorted(self.folder.glob(pattern))]
+        pools = self._listing.pools
         if not pools:
             self._standing = standing(results_of(self._runs))
             return
-        inside = [str(pool.relative_to(self.folder)) for pool in pools]
-        self._refuse_outside(*(f"{name}/{file}" for name in inside for file in ("pool.json", "results/*.json")))
+        self._check([*(pool / POOL for pool in pools), *self._listing.results])
         folders = [PoolFolder(pool) for pool in pools]
         results = Results(row for pool in folders for row in pool.tables(without=""))
         self._standing = standing(results, {name: facts for pool in folders for name, facts in facts_of(pool).items()})
 
-    def _refuse_outside(self, *patterns: str) -> None:
-        for path in (path for pattern in patterns for path in self.folder.glob(pattern)):
-            if self._within(path) is None:
-                raise PlotError(f"{path}: expected a file within the run's folder, got a link out of it")
+    def _look_at_shown(self) -> None:
+        """What is not read here, but shown or played."""
+        self._refuse_outside([self.folder / LOG, self.folder / PICTURE, *self._listing.videos])
+
+    def _check(self, paths: Iterable[Path]) -> None:
+        """Refuse files that cannot be read, or would take too long."""
+        present = list(paths)
+        if len(present) > MAX_FILES:
+            raise PlotError(
+                f"{self.folder}: expected at most {MAX_FILES:,} files such as {present[-1].name}, got more; give the "
+                "folder of one run"
+            )
+        present = [path for path in present if os.path.lexists(path)]
+        self._refuse_outside(present)
+        size = sum(path.stat().st_size for path in present)
+        if size > MAX_BYTES:
+            raise PlotError(
+                f"{present[0]}: expected at most {MAX_BYTES // 1_000_000} MB to read, got {size // 1_000_000}; "
+                "`vecwrap plot` draws curves of longer runs"
+            )
+
+    def _refuse_outside(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            if os.path.lexists(path) and self._within(path) is None:
+                got = "a link out of it" if _is_file(path) else "none that can be read"
+                raise PlotError(f"{path}: expected a file within the run's folder, got {got}")
 
     def _status(self) -> str:
         record = self._record
         if record is None:
             return ""
-        unknown = not (self.folder / FACTS).exists()
+        unknown = not os.path.lexists(self.folder / FACTS)
         if unknown or record.end.startswith("has not ended"):
             latest = max((changed for *_, changed in self._signature), default=0) / 1e9
             silent = time.time() - latest
@@ -199,3 +227,14 @@ class RunFolder:
                 return "running"
             return f"last news {time_in_words(silent)} ago{'' if unknown else ': killed, or slow'}"
         return cut(printable(record.end), 300) or "finished"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # no permission to look
+        return False
+
+
+def _one_line(troubles: Iterable[str]) -> str:
+    return cut(printable("; ".join(dict.fromkeys(filter(None, troubles)))), 1_000)

@@ -26,7 +26,7 @@ from vecwrap.pipeline.run_folder import VIDEOS
 from vecwrap.rows.batch import Batch, copy, row
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.sources.factories import draws_none
-from vecwrap.tools.plot import Run, Seed, read_runs
+from vecwrap.tools.plot import LARGEST, Run, Seed, read_runs
 from vecwrap.tools.watch.recording import Recording
 from vecwrap.tools.watch.server import LOOPBACK, Page, serve
 from vecwrap.tools.watch.source import score_in_words, time_in_words
@@ -43,6 +43,7 @@ MOST_RECORDINGS = 2 * MOST_TILES  # that are shown
 SPRITE = (1920, 1080)  # the most pixels of all tiles together
 RATE_OVER = 5.0  # seconds
 RESTARTED = 30.0  # seconds for which a row is shown as restarted
+NO_MONITOR = "For scores and curves, give the pipeline the wrapper monitor."
 READ_SHARE = 30  # reading a growing file may take a thirtieth of the time
 
 
@@ -107,7 +108,7 @@ class Live:
             "env": self._described,
             "live": True,
             "status": "finished" if ended else "running",
-            "trouble": "" if monitor is not None else "For scores and curves, give the pipeline the wrapper monitor.",
+            "trouble": "" if monitor is not None else NO_MONITOR,
             "version": self._version,
             "games": games,
             "figures": [
@@ -228,9 +229,9 @@ class Live:
                     "row": i,
                     "agent": "" if agents is None else cut(printable(str(agents[i])), 40),
                     "plays": plays[i] if plays else "",
-                    "lives": None if np.isnan(lives[i]) else int(lives[i]),
+                    "lives": _count(lives[i]),
                     "score": None if np.isnan(scores[i]) else round(float(scores[i]), 2),
-                    "length": None if np.isnan(lengths[i]) else int(lengths[i]),
+                    "length": _count(lengths[i]),
                     "state": state,
                     "restarts": int(restarts[i]),
                     "reason": cut(printable(reasons[i]), 300),
@@ -285,7 +286,7 @@ class Live:
         scores = np.array([episode.score for episode, _ in games])
         steps = np.array([episode.steps for episode, _ in games], dtype=np.int64)
         envs = np.array([episode.env for episode, _ in games], dtype=np.int64)
-        kept = np.abs(scores) < np.inf
+        kept = np.abs(scores) < LARGEST
         seed = Seed(
             Path(),
             env_id=self._title,
@@ -385,7 +386,8 @@ class _Onlooker:
         self.steps += int(np.count_nonzero(step.acted))
         if not self._has_monitor:
             begins = step.raw_first | step.opens_absent
-            score = np.where(begins, 0.0, self.scores[ids]) + step.raw_rewards
+            with np.errstate(invalid="ignore", over="ignore"):  # rewards may be infinite
+                score = np.where(begins, 0.0, self.scores[ids]) + step.raw_rewards
             self.scores[ids] = np.where(begins & ~step.paid_on_joining, 0.0, score)
             self.lengths[ids] = np.where(begins, 0, self.lengths[ids] + step.acted)
         lives = step.infos.get("lives")
@@ -412,6 +414,11 @@ class _Onlooker:
     def _ask(self, rows: list[int], opening: list[int]) -> None:
         if self._can_ask:
             self._request(self, np.array(rows, dtype=np.int64), np.array(opening, dtype=np.int64))
+
+
+def _count(value: float) -> int | float | None:
+    """A whole number as such; None if it is unknown."""
+    return None if np.isnan(value) else int(value) if np.isfinite(value) else float(value)
 
 
 def _outermost(env: VecEnv, kind: type[Any]) -> Callable[[], Any]:

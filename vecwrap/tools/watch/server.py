@@ -12,6 +12,7 @@ import contextlib
 import html
 import ipaddress
 import json
+import math
 import os
 import re
 import secrets
@@ -19,14 +20,17 @@ import socket
 import threading
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
-from vecwrap.env.saving import open_regular
+import numpy as np
+
 from vecwrap.env.untrusted import open_regular
-from vecwrap.errors import PlanError, install_command, is_installed
+from vecwrap.errors import PlanError, cut, in_a_line, install_command, is_installed, printable
 from vecwrap.tools.plot import AXES
+from vecwrap.tools.watch.connections import Connections, connection_of
 from vecwrap.tools.watch.source import Source, curves
 
 PORT = 8642  # free in IANA's list
@@ -45,6 +49,12 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
+}
+NOTHING: dict[str, Any] = {  # a state, until there is one
+    **dict.fromkeys(("title", "env", "status", "trouble", "again"), ""),
+    **dict.fromkeys(("live", "frames"), False),
+    **dict.fromkeys(("version", "games"), 0),
+    **dict.fromkeys(("figures", "rows"), ()),
 }
 
 
@@ -80,9 +90,12 @@ class Page:
         self.address = Address(f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/{token}/")
         self._source, self._listener, self._record = source, listener, record
         config = uvicorn.Config(
-            _application(source, token, host, lambda: bool(self._server.should_exit)),
+            _application(source, token, host, self._is_stopping),
             log_config=None,
             log_level="critical",
+            http="h11",
+            ws="none",
+            proxy_headers=False,
             lifespan="off",
             access_log=False,
             timeout_graceful_shutdown=1,
@@ -118,9 +131,21 @@ class Page:
         atexit.unregister(self.close)
 
     async def _serve(self) -> None:
+        config = self._server.config
+        config.load()
+        http, states = config.http_protocol_class, self._server.server_state
+        make = partial(http, config, states)
+        connections = Connections(make, self._is_stopping)
+        accepting = asyncio.create_task(connections.accept(self._listener))
         ending = asyncio.create_task(self._end())
-        await self._server.serve(sockets=[self._listener])
+        await self._server.serve(sockets=[])
         ending.cancel()
+        accepting.cancel()
+        connections.close()
+        await asyncio.sleep(0)  # in which they are closed
+
+    def _is_stopping(self) -> bool:
+        return bool(self._server.should_exit)
 
     async def _end(self) -> None:
         """End with what is watched, once every browser was told."""
@@ -195,6 +220,7 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
     routing: Any = import_module("starlette.routing")
     page = resources.files("vecwrap.tools.watch") / "page"
     viewers = 0
+    latest = NOTHING
 
     def data(content: Any) -> Any:
         return responses.Response(_json(content), media_type="application/json", headers=HEADERS)
@@ -214,6 +240,14 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         stream = look(request, row)
         return responses.StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
 
+    def state(row: int | None) -> dict[str, Any]:
+        nonlocal latest
+        try:
+            latest = source.state(row)
+        except Exception as error:  # what cannot be shown does not end the page
+            return {**latest, "trouble": in_a_line(error)}
+        return latest
+
     async def look(request: Any, row: int | None) -> AsyncIterator[str]:
         nonlocal viewers
         viewers += 1
@@ -221,7 +255,7 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         try:
             while True:
                 ended = source.ended or stopping()  # before the state, so that the last one is complete
-                yield f"event: state\ndata: {_json(source.state(row))}\n\n"
+                yield f"event: state\ndata: {_json(state(row))}\n\n"
                 if ended:
                     yield "event: ended\ndata: {}\n\n"
                     return
@@ -271,6 +305,11 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         first = scope["path"].removeprefix("/").partition("/")[0]
         knows = secrets.compare_digest(first.encode(), token.encode())
         allowed = knows and _is_host(dict(scope["headers"]).get(b"host", b""), host)
+        connection = connection_of(scope)
+        if allowed:
+            connection.welcome()
+        else:
+            connection.refuse()
         await (router if allowed else _refused(responses, 403))(scope, receive, send)
 
     return guarded
@@ -278,7 +317,8 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
 
 def _refused(responses: Any, status: int) -> Any:
     words = {403: "Open the whole address that was printed, with its secret.", 404: "There is no such page."}
-    return responses.PlainTextResponse(words[status], status, headers=HEADERS)
+    closed = {"Connection": "close"} if status == 403 else {}
+    return responses.PlainTextResponse(words[status], status, headers=HEADERS | closed)
 
 
 def _is_host(header: bytes, host: str) -> bool:
@@ -304,4 +344,20 @@ def _number(text: str | None) -> int | None:
 
 
 def _json(content: Any) -> str:
-    return json.dumps(content, ensure_ascii=True, allow_nan=False)
+    """JSON, which has no infinity and no NaN: these are texts."""
+    try:
+        return json.dumps(content, ensure_ascii=True, allow_nan=False)
+    except (TypeError, ValueError):  # which is rare
+        return json.dumps(_plain(content), ensure_ascii=True, allow_nan=False)
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {str(key): _plain(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_plain(value) for value in content]
+    if isinstance(content, np.generic):
+        return _plain(content.item())
+    if isinstance(content, float):
+        return content if math.isfinite(content) else str(content)
+    return content if content is None or isinstance(content, (bool, int, str)) else cut(printable(str(content)), 300)

@@ -9,11 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from vecwrap.errors import cut, printable
-from vecwrap.tools.plot import MOST_POINTS, Run, curve, quantiles, step_unit, thinned, time_unit
+from vecwrap.tools.plot import LARGEST, MOST_POINTS, Run, curve, quantiles, step_unit, thinned, time_unit
 
 MOST_EPISODES = 2_000  # of a run, each a dot
 MOST_RUNS = 50
 NAME = 80  # characters of a name
+_LONGEST = 1e10  # seconds, three centuries
 
 
 class Source(Protocol):
@@ -85,13 +86,17 @@ def _numbers(**columns: Any) -> dict[str, list[float | None]]:
 
 
 def score_in_words(scores: Collection[float]) -> str:
-    """The mean and spread of scores."""
+    """The mean and spread of scores, and how many are too large to compute with."""
     values = np.array(list(scores))
-    return f"{values.mean():.2f} ± {values.std():.2f}" if len(values) else "–"
+    kept = values[np.abs(values) < LARGEST]
+    shown = f"{kept.mean():.2f} ± {kept.std():.2f}" if len(kept) else "–"
+    return shown if len(kept) == len(values) else f"{shown}, {len(values) - len(kept)} not finite"
 
 
 def time_in_words(seconds: float) -> str:
     """Seconds as people say them."""
+    if not abs(seconds) < _LONGEST:
+        return "–"
     if seconds < 120:
         return f"{seconds:.0f} s"
     minutes = int(seconds) // 60

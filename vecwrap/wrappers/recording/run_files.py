@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
+import fcntl
 import io
 import itertools
 import os
@@ -31,18 +32,19 @@ class GrowingFile:
         if path.exists() and not path.is_file():  # a pipe or a device could block
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         self._raw = path.open("x+b" if new else "a+b", buffering=0)  # unbuffered: each piece is written at once
-        self._size = self._raw.seek(0, os.SEEK_END)
+        self._raw.seek(0, os.SEEK_END)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(self._raw, fcntl.LOCK_SH | fcntl.LOCK_NB)  # which says that it is in use, and ends with us
 
     def append(self, piece: str | bytes) -> None:
         """Append a piece; if it cannot be written, no part of it is in the file."""
         data = as_bytes(piece) if isinstance(piece, str) else piece
-        try:
-            if self._raw.write(data) != len(data):
-                raise OSError(errno.ENOSPC, "No space left on device")
-        except OSError:
-            self.cut(self._size)
-            raise
-        self._size += len(data)
+        written = self._raw.write(data)
+        if written != len(data):
+            end = self._raw.tell()
+            if end == os.fstat(self._raw.fileno()).st_size:  # nobody has appended to it meanwhile
+                self.cut(end - written)
+            raise OSError(errno.ENOSPC, "No space left on device")
 
     def read(self) -> bytes:
         self._raw.seek(0)
@@ -51,10 +53,42 @@ class GrowingFile:
     def cut(self, size: int) -> None:
         self._raw.truncate(size)
         self._raw.seek(size)
-        self._size = size
 
     def close(self) -> None:
         self._raw.close()
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether somebody has this growing file open, as far as its file system says so."""
+    with contextlib.suppress(OSError), os.fdopen(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def move_aside(path: Path) -> Path:
+    """Rename a file, a folder or a link to the first of ``name.1``, ``name.2``, ... that is free; return that.
+
+    The name is taken before, so that of two processes none overwrites what the other has moved.
+    """
+    is_folder = path.is_dir() and not path.is_symlink()
+    for number in itertools.count(1):
+        aside = path.with_name(f"{path.name}.{number}")
+        try:
+            if is_folder:
+                aside.mkdir()
+            else:
+                aside.open("xb").close()
+        except FileExistsError:
+            continue
+        try:
+            return path.replace(aside)
+        except OSError:
+            aside.rmdir() if is_folder else aside.unlink()
+            raise
+    raise AssertionError
 
 
 def as_bytes(text: str) -> bytes:

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vecwrap.errors import PlanError, install_command, is_installed, kind_of, one_of, text_of
+from vecwrap.errors import PlanError, cut, in_a_line, install_command, is_installed, one_of, printable
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.import_paths import import_target, is_import_path
-from vecwrap.wrappers.recording.run_files import GrowingFile, seen_from_here, take_unused
+from vecwrap.wrappers.recording.run_files import GrowingFile, move_aside, seen_from_here, take_unused
 
 NAMES = ("csv", "tensorboard", "wandb")
 _PACKAGES: Mapping[str, tuple[str, Callable[[], str]]] = {
@@ -126,7 +126,7 @@ class Sink:
     """Logs games in a thread of its own: a step only puts them into a queue, and whatever goes wrong is one warning."""
 
     def __init__(self, name: str, log: _Calls | Curves) -> None:
-        self._name = name
+        self._name = cut(printable(name), 80)
         self._log = log
         self._queue: SimpleQueue[Ended | None] = SimpleQueue()  # of which nothing ever waits for a place
         self._put = self._done = 0  # games, each counted by one thread
@@ -177,7 +177,7 @@ class Sink:
         try:
             do()
         except BaseException as error:  # a callable may raise anything
-            self._trouble = f"{kind_of(error)}: {text_of(error)}"
+            self._trouble = in_a_line(error)
 
     def _take(self) -> tuple[list[Ended], bool]:
         """Wait until games have ended and the next point is due; return all since the last, and whether that is all."""
@@ -276,9 +276,8 @@ class _EventFile:
         self._summary = import_module("tensorboardX.proto.summary_pb2").Summary
         self._checksum = import_module("tensorboardX.record_writer").masked_crc32c
         try:
-            if folder.exists() and not setting.resume:
-                aside = (folder.with_name(f"{folder.name}.{number}") for number in itertools.count(1))
-                folder.rename(next(target for target in aside if not target.exists()))
+            if os.path.lexists(folder) and not setting.resume:
+                move_aside(folder)
             folder.mkdir(parents=True, exist_ok=True)
             name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
             self._file = take_unused(folder / name, partial(GrowingFile, new=True))
@@ -350,6 +349,6 @@ def _run(setting: Setting) -> _Run:
         return _Run(wandb.init(dir=setting.folder, config=dict(setting.facts)), own=True)
     except Exception as error:
         raise PlanError(
-            f"monitor: log: wandb.init raised {kind_of(error)}: {text_of(error)}; `wandb login` once, or set "
+            f"monitor: log: wandb.init raised {in_a_line(error)}; `wandb login` once, or set "
             "WANDB_MODE=offline, or begin the run yourself"
         ) from error
