@@ -21,24 +21,22 @@ from __future__ import annotations
 import array
 import contextlib
 import errno
-import io
 import pickle
 import resource
 import socket
 import sys
-import types
 import warnings
-from collections import ChainMap, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.by_value import by_value
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Factory, Takeover
@@ -72,23 +70,6 @@ class WorkerInit:
     shared: bool = False  # whether slots are in shared memory
     each: bool = False  # answer row by row
     spins: bool = False  # whether there is a core on which it may wait without sleeping
-
-
-def _with_file(code: types.CodeType) -> Any:
-    """Pickle code with its file's name, which cloudpickle leaves out; tracebacks of workers need it."""
-    kind, args = cloudpickle.Pickler.dispatch_table[types.CodeType](code)
-    return kind, tuple(code.co_filename if arg == "<dynamic-code>" else arg for arg in args)
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    dispatch_table: ClassVar = ChainMap({types.CodeType: _with_file}, cloudpickle.Pickler.dispatch_table)
-
-
-def by_value(value: Any) -> bytes:
-    """Pickle a value as cloudpickle does: what cannot be imported by value."""
-    file = io.BytesIO()
-    _Pickler(file).dump(value)
-    return file.getvalue()
 
 
 def encode(message: Any) -> bytes:
