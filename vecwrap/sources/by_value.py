@@ -16,7 +16,8 @@ import types
 import typing
 import weakref
 from collections import ChainMap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import cloudpickle
@@ -28,9 +29,35 @@ _OF_EVERY_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 
 def by_value(value: Any) -> bytes:
     """Pickle a value; whatever another process cannot import is pickled by value."""
+    return pieces_by_value([value])[0]
+
+
+def pieces_by_value(values: Iterable[Any]) -> list[bytes]:
+    """Pickle several values that may share parts; each is read by itself, after those before it."""
     file = io.BytesIO()
-    _Pickler(file).dump(value)
-    return file.getvalue()
+    pickler = _Pickler(file)
+    bounds = [0]
+    for value in values:
+        pickler.dump(value)
+        bounds.append(file.tell())
+    pickled = file.getvalue()
+    return [pickled[start:stop] for start, stop in pairwise(bounds)] if len(bounds) > 2 else [pickled]
+
+
+def read_pieces(pieces: Iterable[bytes]) -> Iterator[Any]:
+    """Unpickle what ``pieces_by_value`` gave; an exception takes the place of a value that cannot be read."""
+    memo: Any = None
+    for piece in pieces:
+        unpickler: Any = pickle.Unpickler(io.BytesIO(piece))
+        if memo is not None:
+            unpickler.memo = memo
+        try:
+            value = unpickler.load()
+        except BaseException as error:  # it runs the program's code
+            yield error
+        else:
+            memo = unpickler.memo
+            yield value
 
 
 # -- how each kind is taken apart -------------------------------------------------------------------------------------
@@ -116,7 +143,7 @@ def _fill_enum(kind: Any, parts: tuple[Any, ...]) -> None:
     set_state, state, given = parts
     set_state(kind, state)
     for name, attributes in given.items():
-        member = kind._member_map_.setdefault(name, getattr(kind, name))  # noqa: SLF001
+        member: Any = kind._member_map_.setdefault(name, getattr(kind, name))  # noqa: SLF001
         vars(member).update(attributes)
 
 
@@ -153,7 +180,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 def _can_be_imported(obj: Any, name: str) -> bool:
     """Whether ``name`` finds this very object in a module that another process imports."""
-    module = pickle.whichmodule(obj, name)
+    module = pickle.whichmodule(obj, name)  # type: ignore[attr-defined]
     by_choice = any(f"{module}.".startswith(f"{one}.") for one in cloudpickle.list_registry_pickle_by_value())
     if module in _MAIN or by_choice:
         return False

@@ -19,7 +19,14 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from gymnasium.error import NoAsyncCallError
 
 from vecwrap.backends.workers.cores import usable_cores
-from vecwrap.backends.workers.messages import WorkerInit, by_value, encode_for_worker, named, refuse_malformed
+from vecwrap.backends.workers.messages import (
+    WorkerContents,
+    WorkerInit,
+    encode,
+    encode_for_worker,
+    named,
+    refuse_malformed,
+)
 from vecwrap.backends.workers.options import WorkerOptions
 from vecwrap.env.books import Books
 from vecwrap.env.restarts import WorkerHealth
@@ -33,8 +40,10 @@ from vecwrap.errors import (
 )
 from vecwrap.interrupts import is_of_a_handler
 from vecwrap.rows.step_result import IntArray
+from vecwrap.sources.by_value import pieces_by_value
 from vecwrap.sources.description import Description, of_all, refuse_outside
 from vecwrap.sources.failure import Failure
+from vecwrap.sources.registrations import Registrations
 from vecwrap.sources.sub_env import Factory, Takeover
 
 STOPPED = 1.0  # seconds: if a wait takes so much longer than asked for, this process was stopped meanwhile
@@ -173,27 +182,33 @@ class Workers(ABC, Generic[_Worker]):
 
     def _init_of(self, worker: _Worker, takeovers: Mapping[int, Takeover] | None, **settings: bool) -> bytes:
         share = worker.env_ids
-        init = WorkerInit(
-            env_ids=tuple(share),
-            num_envs=self.books.num_rows,
+        registrations, specs = Registrations.here()
+        contents = WorkerContents(
             factories=[self._factories[i] for i in share],
             takeovers=None if takeovers is None else [takeovers[i] for i in share],
-            autoreset=self.books.autoreset,
-            debug=self.books.debug,
-            number=worker.number,
-            num_workers=self.workers,
-            largest_share=max(map(len, self._shares)),
+            registrations=registrations,
             filters=named(warnings.filters),
-            log_level=logging.getLogger().level,
-            **settings,
         )
         try:
-            return by_value(init)
+            pickled = pieces_by_value([contents, *specs])
         except Exception as error:
             raise PlanError(
                 f"the environments of sub-environments {share[0]} to {share[-1]} cannot be sent to their {self.noun}: "
                 f'{error}; create unpicklable objects inside the factory, or use backend="dummy"'
             ) from error
+        init = WorkerInit(
+            env_ids=tuple(share),
+            num_envs=self.books.num_rows,
+            contents=pickled,
+            autoreset=self.books.autoreset,
+            debug=self.books.debug,
+            number=worker.number,
+            num_workers=self.workers,
+            largest_share=max(map(len, self._shares)),
+            log_level=logging.getLogger().level,
+            **settings,
+        )
+        return encode(init)
 
     def _await_made(self) -> Description:
         """Wait until all sub-environments are made, or one has failed and all those before it are made."""

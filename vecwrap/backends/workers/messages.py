@@ -39,6 +39,7 @@ from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.by_value import by_value
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
+from vecwrap.sources.registrations import Registrations
 from vecwrap.sources.sub_env import Factory, Takeover
 
 _LARGEST_HEADER = 0x7FFFFFFF  # multiprocessing.connection's framing: 4 bytes of length, or -1 and 8 bytes
@@ -55,17 +56,27 @@ _LARGEST_CHUNK = 1 << 20
 
 
 @dataclass
+class WorkerContents:
+    """The program's own part of what a worker starts from."""
+
+    factories: Sequence[Factory]  # of its sub-environments
+    takeovers: Sequence[Takeover] | None  # from those that were lost; None at the first start
+    registrations: Registrations
+    filters: list[Any]
+
+
+@dataclass
 class WorkerInit:
     env_ids: tuple[int, ...]  # of its sub-environments, consecutive
     num_envs: int  # of all
-    factories: Sequence[Factory]  # its own
-    takeovers: Sequence[Takeover] | None  # from those that were lost; None at the first start
+    contents: list[
+        bytes
+    ]  # pieces by value, which the worker may fail to read: WorkerContents, and registrations' specs
     autoreset: Autoreset
     debug: bool
     number: int
     num_workers: int
     largest_share: int
-    filters: list[Any]
     log_level: int
     shared: bool = False  # whether slots are in shared memory
     each: bool = False  # answer row by row
