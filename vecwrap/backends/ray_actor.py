@@ -41,7 +41,7 @@ def start_actor(data: bytes) -> tuple[ActorWorker | None, bytes]:
         worker = ActorWorker(init)
     except CouldNotMake as reason:
         if isinstance(reason, CouldNotRead) and isinstance(reason.__cause__, ModuleNotFoundError):
-            raise reason.__cause__  # the node has no such package
+            raise reason.__cause__ from None  # the node has no such package
         return None, encode(("failed", reason.failure.without_cause()))
     return worker, worker.made
 

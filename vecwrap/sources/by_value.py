@@ -22,6 +22,8 @@ from typing import Any, ClassVar
 
 import cloudpickle
 
+from vecwrap.sources.import_paths import import_path
+
 _MAIN = ("__main__", "__mp_main__")
 _Cache = type(functools.cache(int))
 _OF_EVERY_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_"}
@@ -130,9 +132,9 @@ _BY_NAME: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def _enum(kind: enum.EnumMeta, reduced: tuple[Any, ...]) -> Any:
+def _enum(kind: Any, reduced: tuple[Any, ...]) -> Any:
     """Add the members' second names, and what ``__init__`` or ``__new__`` gave them: cloudpickle leaves these out."""
-    given = {}
+    given: dict[str, dict[str, Any]] = {}
     for name, member in kind.__members__.items():
         given[name] = {key: part for key, part in vars(member).items() if key not in _OF_EVERY_MEMBER}
     make, args, state, items, pairs, set_state = reduced
@@ -143,8 +145,43 @@ def _fill_enum(kind: Any, parts: tuple[Any, ...]) -> None:
     set_state, state, given = parts
     set_state(kind, state)
     for name, attributes in given.items():
-        member: Any = kind._member_map_.setdefault(name, getattr(kind, name))  # noqa: SLF001
+        member: Any = kind._member_map_.setdefault(name, getattr(kind, name))
         vars(member).update(attributes)
+
+
+class _BareClass:
+    """Makes a class that has yet to get its parts, in the place of its metaclass.
+
+    What the program's own metaclass and ``__init_subclass__`` did is among the parts. They are not called again: they
+    might count the class twice, or look for what it has not got yet.
+    """
+
+    def __init__(self, kind: type) -> None:
+        self.metaclass = type(kind)
+        self.calls = next(one for one in self.metaclass.__mro__ if import_path(one))
+        self.hooked = [one for one in kind.__mro__[1:] if "__init_subclass__" in vars(one) and not import_path(one)]
+
+    def __call__(self, *args: Any) -> Any:
+        hooks = [(one, vars(one)["__init_subclass__"]) for one in self.hooked if "__init_subclass__" in vars(one)]
+        for one, _ in hooks:
+            type.__delattr__(one, "__init_subclass__")
+        try:
+            return self.calls.__new__(self.metaclass, *args)
+        finally:
+            for one, hook in hooks:
+                type.__setattr__(one, "__init_subclass__", hook)
+
+
+def _class(kind: type, reduced: tuple[Any, ...]) -> Any:
+    if len(reduced) != 6:  # a class of the interpreter, such as that of None
+        return reduced
+    if isinstance(kind, enum.EnumMeta):
+        return _enum(kind, reduced)
+    bare = _BareClass(kind)
+    if bare.calls is bare.metaclass and not bare.hooked:
+        return reduced
+    make, (_, *args), *rest = reduced
+    return make, (bare, *args), *rest
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -161,7 +198,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced = super().reducer_override(obj)
         kind = type(obj)
         if reduced is not NotImplemented:
-            return _enum(obj, reduced) if isinstance(obj, enum.EnumMeta) and len(reduced) == 6 else reduced
+            return _class(obj, reduced) if issubclass(kind, type) else reduced
         if issubclass(kind, type) or kind is types.FunctionType:
             return NotImplemented  # it can be imported
         if issubclass(kind, functools.cached_property):
@@ -173,8 +210,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind in _BY_NAME:
             return _BY_NAME[kind](obj)
         raise pickle.PicklingError(
-            f"a {kind.__qualname__} is pickled by its name, and another process has no {reduced}; define it in a module "
-            "that can be imported"
+            f"a {kind.__qualname__} is pickled by its name, and another process has no {reduced}; define it in a "
+            "module that can be imported"
         )
 
 

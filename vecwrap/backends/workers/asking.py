@@ -44,6 +44,7 @@ from vecwrap.sources.by_value import pieces_by_value
 from vecwrap.sources.description import Description, of_all, refuse_outside
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.registrations import Registrations
+from vecwrap.sources.parts import never_made, of_first_start
 from vecwrap.sources.sub_env import Factory, Takeover
 
 STOPPED = 1.0  # seconds: if a wait takes so much longer than asked for, this process was stopped meanwhile
@@ -92,6 +93,7 @@ class AnyWorker(ABC):
         self.number = number
         self.env_ids = env_ids  # the sub-environments that it runs
         self.made = False  # whether these are made
+        self.made_once = False  # whether they ever were
         self.torn = False  # whether an interrupt has made its answers unreliable; it is then lost at the next wait
         self.pid: int | None = None  # of its process, once known
         self.restarts = -1
@@ -230,7 +232,7 @@ class Workers(ABC, Generic[_Worker]):
         return self._joint
 
     def _take_in_descriptions(self, worker: _Worker, descriptions: list[tuple[int, Description]]) -> None:
-        worker.made = True
+        worker.made = worker.made_once = True
         if not self._attaching:
             self._descriptions.update(descriptions)
             return
@@ -246,13 +248,15 @@ class Workers(ABC, Generic[_Worker]):
         reason = str(failure.error()).partition("\n")[0]
         owed = worker.owes()
         self._forget(worker)
+        if not worker.made_once:
+            restart = self.books.recovery is not None
+            self._start_failures.append(of_first_start(failure, self._factories[failure.index], restart=restart))
+            return
         if self.books.lose(list(worker.env_ids), reason, made=False):
             self._leave_unanswered(worker, owed, reason)
             return
-        if self._attaching:
-            self.books.broken = self.books.refused(failure).error()
-            raise self.books.broken
-        self._start_failures.append(self.books.refused(failure))
+        self.books.broken = self.books.refused(failure).error()
+        raise self.books.broken
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -441,6 +445,11 @@ class Workers(ABC, Generic[_Worker]):
             for i in worker.env_ids:
                 self.books.slots.infos.leave_cells(i)
                 self.books.slots.final_infos.leave_cells(i)
+        if not worker.made_once:
+            factories = [self._factories[i] for i in worker.env_ids]
+            remedy = never_made(factories, restart=self.books.recovery is not None)
+            self.books.broken = self._error_of(worker, f"{reason}{said}{remedy}", **facts)
+            raise self.books.broken
         if self.books.lose(list(worker.env_ids), reason, made=worker.made):
             self._leave_unanswered(worker, owed, f"{reason}{said}", **facts)
             return

@@ -69,9 +69,7 @@ class WorkerContents:
 class WorkerInit:
     env_ids: tuple[int, ...]  # of its sub-environments, consecutive
     num_envs: int  # of all
-    contents: list[
-        bytes
-    ]  # pieces by value, which the worker may fail to read: WorkerContents, and registrations' specs
+    contents: list[bytes]  # by value, because it may be unreadable: a WorkerContents, then the registrations' specs
     autoreset: Autoreset
     debug: bool
     number: int
