@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
 import io
 import pickle
 import sys
@@ -157,8 +158,8 @@ class _BareClass:
     """
 
     def __init__(self, kind: type) -> None:
-        self.metaclass = type(kind)
-        self.calls = next(one for one in self.metaclass.__mro__ if import_path(one))
+        self.metaclass: Any = type(kind)
+        self.calls: Any = next(one for one in inspect.getmro(type(kind)) if import_path(one))
         self.hooked = [one for one in kind.__mro__[1:] if "__init_subclass__" in vars(one) and not import_path(one)]
 
     def __call__(self, *args: Any) -> Any:

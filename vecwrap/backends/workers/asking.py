@@ -43,8 +43,8 @@ from vecwrap.rows.step_result import IntArray
 from vecwrap.sources.by_value import pieces_by_value
 from vecwrap.sources.description import Description, of_all, refuse_outside
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.registrations import Registrations
 from vecwrap.sources.parts import never_made, of_first_start
+from vecwrap.sources.registrations import Registrations
 from vecwrap.sources.sub_env import Factory, Takeover
 
 STOPPED = 1.0  # seconds: if a wait takes so much longer than asked for, this process was stopped meanwhile

@@ -21,6 +21,8 @@ from __future__ import annotations
 import array
 import contextlib
 import errno
+import fcntl
+import os
 import pickle
 import resource
 import socket
@@ -44,6 +46,7 @@ from vecwrap.sources.sub_env import Factory, Takeover
 
 _LARGEST_HEADER = 0x7FFFFFFF  # multiprocessing.connection's framing: 4 bytes of length, or -1 and 8 bytes
 _CHUNK = 1 << 16
+_HIGH = 512  # from where a worker's own descriptors are numbered; few environments have so many files open
 _ANSWERS: dict[str, tuple[type, ...]] = {
     "made": (list,),
     "failed": (Failure,),
@@ -245,6 +248,21 @@ class Channel:
     def close(self) -> None:
         self._to_send.clear()
         self._socket.close()
+
+
+def out_of_reach(descriptor: int) -> int:
+    """Give a descriptor a high number, and return that.
+
+    An environment may close descriptors that are not its own; the next file that it opens gets the lowest free number,
+    which must not be one that a worker writes to. Where so high a number is not to be had, it stays as it is.
+    """
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    try:
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, min(_HIGH, most // 2) if most > 0 else _HIGH)
+    except OSError:
+        return descriptor
+    os.close(descriptor)
+    return high
 
 
 def receive_descriptor(connection: Connection) -> int:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import logging
 import os
@@ -28,6 +29,7 @@ from vecwrap.backends.workers.messages import (
     can_send,
     decode,
     encode,
+    out_of_reach,
     receive_descriptor,
 )
 from vecwrap.backends.workers.shared import Bell, LaneOfWorker, SharedBlock, allocate_shared
@@ -53,12 +55,16 @@ def serve(connection: Connection, parent: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)  # a group of its own, so that what environments start can be ended with it
+    inherited, connection = connection, Connection(out_of_reach(os.dup(connection.fileno())))
+    inherited.close()
     faulthandler.enable(2)  # a segmentation fault says where in Python it came from
     threading.Thread(target=_end_with_parent, args=(connection, parent), daemon=True).start()
     try:
         _serve(_Parent(connection))
-    except BaseException:  # a fault of ours
+    except BaseException as error:  # a fault of ours
         traceback.print_exc()
+        if isinstance(error, OSError) and error.errno == errno.EBADF:
+            sys.stderr.write("An environment has closed descriptors that are its worker's.\n")
         _leave(1)
     if any(not thread.daemon and thread is not threading.main_thread() for thread in threading.enumerate()):
         _leave(0)  # an environment's thread that never ends would keep the process
@@ -248,7 +254,7 @@ class Worker:
             form = init.num_envs, *self._spaces, init.num_workers, init.largest_share
             self._slots, words = allocate_shared(*form, Arena(block.buffer), first_row=self._first_row)
             if not self._slots.actions.rides_the_pipe:
-                there, back = (self._parent.take_descriptor() for _ in range(2))
+                there, back = (out_of_reach(self._parent.take_descriptor()) for _ in range(2))
                 self._lane = LaneOfWorker(
                     words[init.number],
                     self._rows,
