@@ -230,10 +230,11 @@ def _variables(make: FunctionType) -> dict[str, Any]:
     What is captured, and globals, but no modules, classes, functions and CONSTANTS.
     """
     used = inspect.getclosurevars(make)
-    read = {
-        name: value for name, value in used.globals.items() if not (name.isupper() or isinstance(value, ModuleType))
-    }
-    return {**{name: value for name, value in read.items() if not callable(value)}, **used.nonlocals}
+    variables = dict(used.nonlocals)
+    for name, value in used.globals.items():
+        if not (name.isupper() or isinstance(value, ModuleType) or callable(value)):
+            variables[name] = value
+    return variables
 
 
 def rebuild(run: Run, pipeline: PipelineSpec, stats: VecEnv | str | Path | None = None) -> VecEnv:
