@@ -229,12 +229,12 @@ def _variables(make: FunctionType) -> dict[str, Any]:
 
     What is captured, and globals, but no modules, classes, functions and CONSTANTS.
     """
-    used = inspect.getclosurevars(make)
-    variables = dict(used.nonlocals)
-    for name, value in used.globals.items():
-        if not (name.isupper() or isinstance(value, ModuleType) or callable(value)):
-            variables[name] = value
-    return variables
+    try:
+        used = inspect.getclosurevars(make)
+    except ValueError:  # one of them has no value yet
+        return {}
+    read = {name: value for name, value in used.globals.items() if not (name.isupper() or callable(value))}
+    return {name: value for name, value in {**read, **used.nonlocals}.items() if not isinstance(value, ModuleType)}
 
 
 def rebuild(run: Run, pipeline: PipelineSpec, stats: VecEnv | str | Path | None = None) -> VecEnv:
