@@ -17,8 +17,7 @@ import types
 import typing
 import weakref
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import cloudpickle
@@ -30,37 +29,25 @@ _Cache = type(functools.cache(int))
 _OF_EVERY_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 
 
-def by_value(value: Any) -> bytes:
-    """Pickle a value; whatever another process cannot import is pickled by value."""
-    return pieces_by_value([value])[0]
-
-
-def pieces_by_value(values: Iterable[Any]) -> list[bytes]:
-    """Pickle several values that may share parts; each is read by itself, after those before it."""
+def by_value(*values: Any) -> bytes:
+    """Pickle values, one after the other; whatever another process cannot import is pickled by value."""
     file = io.BytesIO()
     pickler = _Pickler(file)
-    bounds = [0]
     for value in values:
         pickler.dump(value)
-        bounds.append(file.tell())
-    pickled = file.getvalue()
-    return [pickled[start:stop] for start, stop in pairwise(bounds)] if len(bounds) > 2 else [pickled]
+    return file.getvalue()
 
 
-def read_pieces(pieces: Iterable[bytes]) -> Iterator[Any]:
-    """Unpickle what ``pieces_by_value`` gave; an exception takes the place of a value that cannot be read."""
-    memo: Any = None
-    for piece in pieces:
-        unpickler: Any = pickle.Unpickler(io.BytesIO(piece))
-        if memo is not None:
-            unpickler.memo = memo
-        try:
-            value = unpickler.load()
-        except BaseException as error:  # it runs the program's code
-            yield error
-        else:
-            memo = unpickler.memo
-            yield value
+def read_each(pickled: bytes, count: int) -> list[Any]:
+    """Unpickle so many values; where one cannot be read, the exception takes the place of that one and of the rest."""
+    unpickler = pickle.Unpickler(io.BytesIO(pickled))
+    values: list[Any] = []
+    try:
+        while len(values) < count:
+            values.append(unpickler.load())
+    except BaseException as error:  # it runs the program's code
+        values += [error] * (count - len(values))
+    return values
 
 
 # -- how each kind is taken apart -------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from vecwrap.errors import (
 )
 from vecwrap.interrupts import is_of_a_handler
 from vecwrap.rows.step_result import IntArray
-from vecwrap.sources.by_value import pieces_by_value
+from vecwrap.sources.by_value import by_value
 from vecwrap.sources.description import Description, of_all, refuse_outside
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.parts import never_made, of_first_start
@@ -192,7 +192,7 @@ class Workers(ABC, Generic[_Worker]):
             filters=named(warnings.filters),
         )
         try:
-            pickled = pieces_by_value([contents, *specs])
+            pickled = by_value(contents, *specs)
         except Exception as error:
             raise PlanError(
                 f"the environments of sub-environments {share[0]} to {share[-1]} cannot be sent to their {self.noun}: "
@@ -202,6 +202,7 @@ class Workers(ABC, Generic[_Worker]):
             env_ids=tuple(share),
             num_envs=self.books.num_rows,
             contents=pickled,
+            num_contents=1 + len(specs),
             autoreset=self.books.autoreset,
             debug=self.books.debug,
             number=worker.number,

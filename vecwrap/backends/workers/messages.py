@@ -72,7 +72,8 @@ class WorkerContents:
 class WorkerInit:
     env_ids: tuple[int, ...]  # of its sub-environments, consecutive
     num_envs: int  # of all
-    contents: list[bytes]  # by value, because it may be unreadable: a WorkerContents, then the registrations' specs
+    contents: bytes  # by value, because it may be unreadable: a WorkerContents, then the registrations' specs
+    num_contents: int  # how many values that are
     autoreset: Autoreset
     debug: bool
     number: int

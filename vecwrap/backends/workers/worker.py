@@ -36,7 +36,7 @@ from vecwrap.backends.workers.shared import Bell, LaneOfWorker, SharedBlock, all
 from vecwrap.errors import ArgumentError, CastWarning
 from vecwrap.rows.columns import Arena
 from vecwrap.rows.table import Slots
-from vecwrap.sources.by_value import read_pieces
+from vecwrap.sources.by_value import read_each
 from vecwrap.sources.description import Description, same_space
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.parts import Part, Source, announce, make_source, refuse_one_for_several, together
@@ -134,7 +134,7 @@ class CouldNotRead(CouldNotMake):
 
 def contents_of(init: WorkerInit) -> tuple[WorkerContents, list[Any]]:
     """Unpickle the program's own part of a message, and drop it there; with the specs of its registrations."""
-    contents, *specs = read_pieces(init.contents)
+    contents, *specs = read_each(init.contents, init.num_contents)
     if isinstance(contents, BaseException):
         failure = make_failure(init.env_ids[0], contents)
         message = (
@@ -142,7 +142,7 @@ def contents_of(init: WorkerInit) -> tuple[WorkerContents, list[Any]]:
             'a module that can be imported, a file beside the script for instance, or use backend="dummy"'
         )
         raise CouldNotRead(replace(failure, message=message)) from contents
-    init.contents = []
+    init.contents = b""
     return contents, specs
 
 
