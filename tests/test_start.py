@@ -1,6 +1,7 @@
 """Starting workers as users do: a plain script, `python -c`, a REPL, a notebook kernel, each start method."""
 
 import ast
+import json
 import os
 import socket
 import subprocess
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 # What a user would write: an environment and an id that exist in this script alone, and no `if __name__ == "__main__"`.
 SCRIPT = """
+import functools
 import gymnasium
 import numpy as np
 import vecwrap
@@ -27,6 +29,10 @@ class Count(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(0, 100, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
+    @functools.cache
+    def length(self):
+        return 3
+
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0
@@ -34,7 +40,7 @@ class Count(gymnasium.Env):
 
     def step(self, action):
         self.steps += 1
-        return np.full(2, self.steps, np.float32), float(action), self.steps == 3, False, {}
+        return np.full(2, self.steps, np.float32), float(action), self.steps == self.length(), False, {}
 
 gymnasium.register("Count-v0", Count)
 
@@ -190,6 +196,26 @@ def test_a_notebook_kernel():
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+@pytest.mark.parametrize("method", ["fresh", "spawn", "forkserver", "fork"])
+def test_classes_of_a_script_are_in_workers_what_they_are_in_the_script(monkeypatch, method):
+    """Caches, static and class methods, generics, dataclasses, enums, metaclasses, ..."""
+    monkeypatch.setenv("METHOD", method)
+    here, in_a_worker = map(json.loads, python("script_of_kinds.py", cwd=ROOT / "tests").splitlines())
+    assert in_a_worker == here
+
+
+def test_ids_that_a_script_has_registered_exist_in_workers_and_in_those_that_take_their_place():
+    here, *there, restarted, rows, locked, unreadable = python(
+        "script_of_registrations.py", cwd=ROOT / "tests"
+    ).splitlines()
+    tell = ["class", "lambda", "partial", "text", "in lambda", "overridden", *["beside"] * 2, "late", "beside"]
+    assert json.loads(here)[0] == [*tell, "in lambda"]
+    assert there == [here, here]
+    assert (restarted, rows) == ("True", "2")
+    assert locked.startswith('"Locked-v0": the registration cannot be sent to a worker (cannot pickle')
+    assert unreadable.startswith('"Unreadable-v0": the registration cannot be sent to a worker (ZeroDivisionError')
 
 
 def test_what_travels_to_a_worker():

@@ -203,8 +203,19 @@ def test_what_comes_back_with_other_spaces_is_refused_before_it_writes(tmp_path)
 
 
 @pytest.mark.full
-def test_a_failing_start_is_tried_again(tmp_path):
-    failures.test_a_failing_start_is_tried_again(small, tmp_path)
+@pytest.mark.parametrize("kind", ["raise", "exit"])
+def test_what_was_never_made_is_not_restarted(kind, tmp_path):
+    failures.test_what_was_never_made_is_not_restarted(small, kind, None, tmp_path)
+
+
+@pytest.mark.full
+def test_what_no_actor_can_read_is_an_error_that_says_so():
+    failures.test_what_no_worker_can_read_is_an_error_that_says_so(small, {"on_failure": "restart"})
+
+
+@pytest.mark.full
+def test_what_was_made_once_and_fails_when_it_is_made_again_is_tried_again(tmp_path):
+    failures.test_what_was_made_once_and_fails_when_it_is_made_again_is_tried_again(small, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, Gated, ask, factories
 from tests.waiting import gone, until
 from vecwrap.errors import BackendError, SubEnvError
@@ -260,13 +260,47 @@ def test_what_always_fails_ends_with_one_error_and_not_in_a_loop(backend, where,
     assert_nothing_left(before, before)
 
 
-def test_a_failing_start_is_tried_again(backend, tmp_path):
-    for i, kind in enumerate(["raise", "exit", "kill", "raise"]):
-        ask(tmp_path, i, "make", kind)
+@pytest.mark.parametrize("kind", ["raise", "exit", "stop"])
+@pytest.mark.parametrize("limit", [3, None])
+def test_what_was_never_made_is_not_restarted(backend, kind, limit, tmp_path):
+    """Another attempt would make it: the request to fail is taken by the first."""
+    before = Holdings.now()
+    ask(tmp_path, 1, "make", kind)
+    options = {"on_failure": "restart", "max_restarts": limit, "restart_backoff": 0.01}
+    timeout = 0.5 if kind == "stop" else None
+    with pytest.raises((SubEnvError, BackendError)) as caught:
+        backend([partial(Faulty, tmp_path, i) for i in range(2)], workers=2, start_timeout=timeout, **options)
+    assert str(caught.value).endswith(
+        "\nIt was making Faulty. What has never been made is not restarted: "
+        'on_failure="restart" recreates what is lost later.'
+    )
+    assert_nothing_left(before, before)
+
+
+@pytest.mark.parametrize("options", [{}, {"on_failure": "restart"}])
+def test_what_no_worker_can_read_is_an_error_that_says_so(backend, options):
+    with pytest.raises(SubEnvError) as caught:
+        backend([partial(Faulty, Unreadable())] * 2, workers=2, **options)
+    assert "raised ZeroDivisionError in make: integer division" in str(caught.value)
+    assert "A worker cannot read what was sent to make the environments" in str(caught.value)
+    assert ("not restarted" in str(caught.value)) == bool(options)
+
+
+def test_in_this_process_what_was_never_made_is_not_restarted_either(backend, tmp_path):
+    for make in (DummyBackend, ThreadsBackend):
+        ask(tmp_path, 1, "make", "raise")
+        with pytest.raises(SubEnvError, match="asked to raise\nIt was making Faulty. What has never been made is not"):
+            make(factories(tmp_path, 2), on_failure="restart")
+
+
+def test_what_was_made_once_and_fails_when_it_is_made_again_is_tried_again(backend, tmp_path):
     with backend(factories(tmp_path, 4), workers=4, on_failure="restart", restart_backoff=0.01) as env:
         env.reset(seed=1)
-        assert env.health().restarts.tolist() == [1, 1, 1, 1]
-        assert env.health().lost_episodes.tolist() == [0, 0, 0, 0]
+        for i, kind in enumerate(["raise", "exit", "kill", "raise"]):
+            ask(tmp_path, i, "step", kind)
+            ask(tmp_path, i, "make", kind)
+        env.step([0, 0, 0, 0])
+        assert env.health().restarts.tolist() == [2, 2, 2, 2]
         env.step([0, 0, 0, 0])
 
 

@@ -398,6 +398,28 @@ def test_a_shared_loop_variable_shows_in_the_name() -> None:
     env.close()
 
 
+LENGTH = 2
+
+
+def test_callables_that_read_no_variable_are_no_mistake() -> None:
+    """The commonest idiom of Gymnasium's and SB3's users; warnings are errors here."""
+    for makers in (
+        [lambda: gymnasium.make("CartPole-v1") for _ in range(3)],  # a global that is a module
+        [lambda: Range() for _ in range(3)],  # a class
+        [lambda: closure_of(3)() for _ in range(3)],  # a function
+        [lambda: Range(LENGTH) for _ in range(3)],  # a constant
+        [lambda high=3: Range(high) for _ in range(3)],  # equal on purpose
+    ):
+        vecwrap.build(makers, backend="dummy").close()
+
+
+def test_a_loop_variable_of_a_script_is_a_global() -> None:
+    names: dict[str, Any] = {"Range": Range}
+    exec("made = []\nfor high in (1, 2, 3):\n    made.append(lambda: Range(high))", names)
+    with pytest.warns(UserWarning, match="the same function with the same variables, with high = 3"):
+        vecwrap.build(names["made"], backend="dummy").close()
+
+
 @pytest.mark.parametrize("make", [lambda: 3, functools.partial(lambda i: i, 3)])
 def test_a_factory_that_makes_something_else_is_named_without_an_address(make: Any) -> None:
     with pytest.raises(vecwrap.SubEnvError, match=r"the factory .*<lambda> gave int, expected a gymnasium\.Env"):

@@ -43,7 +43,7 @@ class Dummy(Runner):
     def start(self, factories: Sequence[Factory]) -> Description:
         books = self.books
         self.local = LocalRows(range(len(factories)), factories, books.interrupts)
-        descriptions = self.local.make(books.autoreset, debug=books.debug)
+        descriptions = self.local.make(books.autoreset, debug=books.debug, restart=books.recovery is not None)
         description = of_all(list(descriptions.items()))
         books.slots = Slots(books.num_rows, description.observation_space, description.action_space)
         self.local.attach(books.slots)

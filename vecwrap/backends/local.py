@@ -17,7 +17,7 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.parts import Part, Source, announce, make_source, refuse_one_for_several
+from vecwrap.sources.parts import Part, Source, announce, make_source, of_first_start, refuse_one_for_several
 from vecwrap.sources.sub_env import Factory, SubEnv, Takeover
 
 
@@ -62,8 +62,11 @@ class LocalRows:
         self._frames_set: Mapping[int, Frames] = self._frames
         self._of_several = False
 
-    def make(self, mode: Autoreset, *, debug: bool) -> dict[int, Description]:
-        """Make them all, or raise SubEnvError; return the description of each, by index."""
+    def make(self, mode: Autoreset, *, debug: bool, restart: bool = False) -> dict[int, Description]:
+        """Make them all, or raise SubEnvError; return the description of each, by index.
+
+        ``restart``: lost ones are recreated, so that an error says why these are not.
+        """
         descriptions: dict[int, Description] = {}
         made: Source | None = None
         for i, factory in self._factories.items():
@@ -73,7 +76,7 @@ class LocalRows:
             except (Exception, SystemExit) as error:
                 if is_interrupt(error):
                     raise
-                raise make_failure(i, error).error() from error
+                raise of_first_start(make_failure(i, error), factory, restart=restart).error() from error
         refuse_one_for_several(self.sub_envs)
         self._of_several = isinstance(made, Part)
         return descriptions

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from vecwrap.backends.workers.messages import WorkerInit, decode, encode
-from vecwrap.backends.workers.worker import CouldNotMake, Worker
+from vecwrap.backends.workers.worker import CouldNotMake, CouldNotRead, Worker
 from vecwrap.sources.failure import Failure
 
 _LARGE = 4096  # bytes from which an array gets its own buffer
@@ -40,6 +40,8 @@ def start_actor(data: bytes) -> tuple[ActorWorker | None, bytes]:
     try:
         worker = ActorWorker(init)
     except CouldNotMake as reason:
+        if isinstance(reason, CouldNotRead) and isinstance(reason.__cause__, ModuleNotFoundError):
+            raise reason.__cause__ from None  # the node has no such package
         return None, encode(("failed", reason.failure.without_cause()))
     return worker, worker.made
 

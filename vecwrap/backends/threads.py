@@ -64,7 +64,9 @@ class Threads(Runner):
             local = LocalRows(share, factories[share[0] : share[-1] + 1], books.interrupts)
             thread = _Share(local, share, self._home, each=books.batch_size is not None)
             self._threads.append(thread)
-            descriptions |= thread.call(partial(local.make, books.autoreset, debug=books.debug)).result()
+            restart = books.recovery is not None
+            make = partial(local.make, books.autoreset, debug=books.debug, restart=restart)
+            descriptions |= thread.call(make).result()
         first = of_all(sorted(descriptions.items()))
         books.slots = Slots(books.num_rows, first.observation_space, first.action_space)
         for thread in self._threads:

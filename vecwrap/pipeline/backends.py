@@ -22,6 +22,7 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings, callable_name, shown
 from vecwrap.pipeline.words import BackendSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper
+from vecwrap.sources.by_value import by_value
 from vecwrap.sources.factories import MakeByCalling
 from vecwrap.sources.import_paths import import_path
 
@@ -161,10 +162,8 @@ def refuse_unsendable(factory: Any, where: str) -> None:
 
 
 def _pickling_error(value: Any) -> Exception | None:
-    import cloudpickle
-
     try:
-        cloudpickle.dumps(value)
+        by_value(value)
     except Exception as error:
         return error
     return None

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, Literal, NoReturn
 
 from gymnasium.envs.registration import EnvSpec
@@ -209,20 +209,32 @@ def _warn_of_one_variable(makers: Sequence[Any]) -> None:
     """Warn of callables made in a loop that share its variable, so that all of them make the last environment."""
     alike: dict[Any, list[Any]] = {}
     for make in makers:
-        if isinstance(make, FunctionType):
+        if isinstance(make, FunctionType) and _variables(make):
             cells = tuple(map(id, make.__closure__ or ()))
             bound = make.__code__, cells, repr((make.__defaults__, make.__kwdefaults__))
             alike.setdefault(bound, []).append(make)
     for group in alike.values():
         if len({id(make) for make in group}) > 1:
-            variables = inspect.getclosurevars(group[0]).nonlocals
-            seen = "".join(f", with {name} = {shown(value)}" for name, value in variables.items())
+            seen = "".join(f", with {name} = {shown(value)}" for name, value in _variables(group[0]).items())
             warnings.warn(
                 f"env: {len(group)} of the callables are the same function with the same variables{seen}: they all "
                 "make the same environment. If each should have its own value, bind it: lambda i=i: ..., or "
                 "functools.partial(make, i); if not, pass one callable and n",
                 stacklevel=3,
             )
+
+
+def _variables(make: FunctionType) -> dict[str, Any]:
+    """The variables that a function reads when it is called, where another value may be in them by then.
+
+    What is captured, and globals, but no modules, classes, functions and CONSTANTS.
+    """
+    try:
+        used = inspect.getclosurevars(make)
+    except ValueError:  # one of them has no value yet
+        return {}
+    read = {name: value for name, value in used.globals.items() if not (name.isupper() or callable(value))}
+    return {name: value for name, value in {**read, **used.nonlocals}.items() if not isinstance(value, ModuleType)}
 
 
 def rebuild(run: Run, pipeline: PipelineSpec, stats: VecEnv | str | Path | None = None) -> VecEnv:

@@ -37,6 +37,7 @@ from vecwrap.sources.factories import (
 )
 from vecwrap.sources.game_factories import PETTINGZOO, MakeGame
 from vecwrap.sources.import_paths import imported
+from vecwrap.sources.registrations import without_main
 
 Env = gymnasium.Env[Any, Any]
 Known = TypeVar("Known")
@@ -406,10 +407,8 @@ def _registered(target: str | EnvSpec, found: EnvSpec, source: Source) -> tuple[
         needed = of_module(_NEEDS, entry_point)
         if needed and not is_installed(needed[0]):
             raise SpecError(f"{source.place}{name} needs {needed[0].replace('_', '-')}: {needed[1]()}")
-        module_name, _, attr = entry_point.partition(":")
-        if module_name == "__main__":  # another process has a different one
-            found = dataclasses.replace(found, entry_point=getattr(sys.modules["__main__"], attr))
-    return target, found
+    made = {key: without_main(getattr(found, key)) for key in ("entry_point", "vector_entry_point")}
+    return target, dataclasses.replace(found, **made)
 
 
 # -- games of several agents ----------------------------------------------------------------------------------------
@@ -434,7 +433,8 @@ def find_game(name: str, kwargs: Mapping[str, Any], where: str) -> MakeGame:
 
     for kind, games in zip(("parallel", "aec"), registries, strict=True):
         try:
-            return MakeGame(kind, find_spec(games, name), kwargs)
+            spec = find_spec(games, name)
+            return MakeGame(kind, dataclasses.replace(spec, entry_point=without_main(spec.entry_point)), kwargs)
         except Exception:  # of several kinds, all of which say that it is not in this registry
             continue
     known = sorted({*pettingzoo.parallel_registry, *pettingzoo.aec_registry})

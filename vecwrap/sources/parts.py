@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partialmethod
 from typing import Any
 
@@ -21,7 +21,7 @@ from vecwrap.sources.failure import Failure
 from vecwrap.sources.game import Game
 from vecwrap.sources.seats import ALL, Seats
 from vecwrap.sources.several import AgainError, Several
-from vecwrap.sources.sub_env import Factory, SubEnv, Takeover
+from vecwrap.sources.sub_env import Factory, SeveralAgentsError, SubEnv, Takeover, factory_name
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class Part:
 
 
 Source = SubEnv | Part
+_REFUSALS = PlanError.__name__, SeveralAgentsError.__name__  # which say enough
 
 
 def make_source(index: int, factory: Factory, mode: Autoreset, before: Source | None, *, debug: bool) -> Source:
@@ -160,6 +161,20 @@ def together(factories: Sequence[Factory]) -> int:
     """How many consecutive rows step together: 1, or the rows of an engine or a game."""
     first = factories[0]
     return first.num_rows if isinstance(first, PartFactory) else 1
+
+
+def never_made(factories: Sequence[Factory], *, restart: bool) -> str:
+    """What an error says of sub-environments that could not be made even once."""
+    names = dict.fromkeys(factory_name(getattr(factory, "make", factory)) for factory in factories)
+    why = ' What has never been made is not restarted: on_failure="restart" recreates what is lost later.'
+    return f"\nIt was making {', '.join(names)}.{why * restart}"
+
+
+def of_first_start(failure: Failure, factory: Factory, *, restart: bool) -> Failure:
+    """Say of a failure to make a sub-environment for the first time why that is not repeated, under ``restart``."""
+    if not restart or failure.kind in _REFUSALS:
+        return failure
+    return replace(failure, note=failure.note + never_made([factory], restart=True))
 
 
 def announce(sources: Sequence[Source], method: str, arguments: Sequence[tuple[Any, ...]]) -> None:

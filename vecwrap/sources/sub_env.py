@@ -54,8 +54,8 @@ class SubEnvFactory:
             if is_game(type(made)):
                 with contextlib.suppress(Exception):
                     made.close()
-                raise SeveralAgentsError(f"the factory {_name(self.make)} gave a game of several agents")
-            raise TypeError(f"the factory {_name(self.make)} gave {not_an_env(made)}")
+                raise SeveralAgentsError(f"the factory {factory_name(self.make)} gave a game of several agents")
+            raise TypeError(f"the factory {factory_name(self.make)} gave {not_an_env(made)}")
         env: Env = Tap(made) if self.wrappers else made
         try:
             for wrapper in self.wrappers:
@@ -70,9 +70,11 @@ class SubEnvFactory:
         return env
 
 
-def _name(make: Any) -> str:
+def factory_name(make: Any) -> str:
+    """The name of what a factory calls, or the factory's own words."""
     make = getattr(make, "func", make)  # of a partial
-    return str(getattr(make, "__qualname__", type(make).__qualname__))
+    kind = type(make)
+    return str(getattr(make, "__qualname__", make if "__str__" in vars(kind) else kind.__qualname__))
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-import cloudpickle
-
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, PlanError, one_of
 from vecwrap.rows.saved import fitting, fitting_list
+from vecwrap.sources.by_value import by_value
 from vecwrap.sources.schedule import Dealt, Reset, Rule, Schedule, Told, as_reset
 
 
@@ -91,7 +90,7 @@ class SeedEachEpisode(VecEnvWrapper):
         """
         rules = self._rules(seeds)
         try:
-            schedules = [cloudpickle.dumps(Schedule(rule, replace=self.replace)) for rule in rules]
+            schedules = [by_value(Schedule(rule, replace=self.replace)) for rule in rules]
         except Exception as error:
             raise PlanError(
                 f"seed_each_episode: seeds: {seeds!r} cannot be sent to a sub-environment: {error}; create unpicklable "

@@ -19,7 +19,14 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from gymnasium.error import NoAsyncCallError
 
 from vecwrap.backends.workers.cores import usable_cores
-from vecwrap.backends.workers.messages import WorkerInit, by_value, encode_for_worker, named, refuse_malformed
+from vecwrap.backends.workers.messages import (
+    WorkerContents,
+    WorkerInit,
+    encode,
+    encode_for_worker,
+    named,
+    refuse_malformed,
+)
 from vecwrap.backends.workers.options import WorkerOptions
 from vecwrap.env.books import Books
 from vecwrap.env.restarts import WorkerHealth
@@ -33,8 +40,11 @@ from vecwrap.errors import (
 )
 from vecwrap.interrupts import is_of_a_handler
 from vecwrap.rows.step_result import IntArray
+from vecwrap.sources.by_value import by_value
 from vecwrap.sources.description import Description, of_all, refuse_outside
 from vecwrap.sources.failure import Failure
+from vecwrap.sources.parts import never_made, of_first_start
+from vecwrap.sources.registrations import Registrations
 from vecwrap.sources.sub_env import Factory, Takeover
 
 STOPPED = 1.0  # seconds: if a wait takes so much longer than asked for, this process was stopped meanwhile
@@ -83,6 +93,7 @@ class AnyWorker(ABC):
         self.number = number
         self.env_ids = env_ids  # the sub-environments that it runs
         self.made = False  # whether these are made
+        self.made_once = False  # whether they ever were
         self.torn = False  # whether an interrupt has made its answers unreliable; it is then lost at the next wait
         self.pid: int | None = None  # of its process, once known
         self.restarts = -1
@@ -173,27 +184,34 @@ class Workers(ABC, Generic[_Worker]):
 
     def _init_of(self, worker: _Worker, takeovers: Mapping[int, Takeover] | None, **settings: bool) -> bytes:
         share = worker.env_ids
-        init = WorkerInit(
-            env_ids=tuple(share),
-            num_envs=self.books.num_rows,
+        registrations, specs = Registrations.here()
+        contents = WorkerContents(
             factories=[self._factories[i] for i in share],
             takeovers=None if takeovers is None else [takeovers[i] for i in share],
-            autoreset=self.books.autoreset,
-            debug=self.books.debug,
-            number=worker.number,
-            num_workers=self.workers,
-            largest_share=max(map(len, self._shares)),
+            registrations=registrations,
             filters=named(warnings.filters),
-            log_level=logging.getLogger().level,
-            **settings,
         )
         try:
-            return by_value(init)
+            pickled = by_value(contents, *specs)
         except Exception as error:
             raise PlanError(
                 f"the environments of sub-environments {share[0]} to {share[-1]} cannot be sent to their {self.noun}: "
                 f'{error}; create unpicklable objects inside the factory, or use backend="dummy"'
             ) from error
+        init = WorkerInit(
+            env_ids=tuple(share),
+            num_envs=self.books.num_rows,
+            contents=pickled,
+            num_contents=1 + len(specs),
+            autoreset=self.books.autoreset,
+            debug=self.books.debug,
+            number=worker.number,
+            num_workers=self.workers,
+            largest_share=max(map(len, self._shares)),
+            log_level=logging.getLogger().level,
+            **settings,
+        )
+        return encode(init)
 
     def _await_made(self) -> Description:
         """Wait until all sub-environments are made, or one has failed and all those before it are made."""
@@ -215,7 +233,7 @@ class Workers(ABC, Generic[_Worker]):
         return self._joint
 
     def _take_in_descriptions(self, worker: _Worker, descriptions: list[tuple[int, Description]]) -> None:
-        worker.made = True
+        worker.made = worker.made_once = True
         if not self._attaching:
             self._descriptions.update(descriptions)
             return
@@ -231,13 +249,15 @@ class Workers(ABC, Generic[_Worker]):
         reason = str(failure.error()).partition("\n")[0]
         owed = worker.owes()
         self._forget(worker)
+        if not worker.made_once:
+            restart = self.books.recovery is not None
+            self._start_failures.append(of_first_start(failure, self._factories[failure.index], restart=restart))
+            return
         if self.books.lose(list(worker.env_ids), reason, made=False):
             self._leave_unanswered(worker, owed, reason)
             return
-        if self._attaching:
-            self.books.broken = self.books.refused(failure).error()
-            raise self.books.broken
-        self._start_failures.append(self.books.refused(failure))
+        self.books.broken = self.books.refused(failure).error()
+        raise self.books.broken
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -426,6 +446,11 @@ class Workers(ABC, Generic[_Worker]):
             for i in worker.env_ids:
                 self.books.slots.infos.leave_cells(i)
                 self.books.slots.final_infos.leave_cells(i)
+        if not worker.made_once:
+            factories = [self._factories[i] for i in worker.env_ids]
+            remedy = never_made(factories, restart=self.books.recovery is not None)
+            self.books.broken = self._error_of(worker, f"{reason}{said}{remedy}", **facts)
+            raise self.books.broken
         if self.books.lose(list(worker.env_ids), reason, made=worker.made):
             self._leave_unanswered(worker, owed, f"{reason}{said}", **facts)
             return

@@ -21,30 +21,32 @@ from __future__ import annotations
 import array
 import contextlib
 import errno
-import io
+import fcntl
+import os
 import pickle
 import resource
 import socket
 import sys
-import types
 import warnings
-from collections import ChainMap, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.by_value import by_value
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
+from vecwrap.sources.registrations import Registrations
 from vecwrap.sources.sub_env import Factory, Takeover
 
 _LARGEST_HEADER = 0x7FFFFFFF  # multiprocessing.connection's framing: 4 bytes of length, or -1 and 8 bytes
 _CHUNK = 1 << 16
+_HIGH = 512  # from where a worker's own descriptors are numbered; few environments have so many files open
 _ANSWERS: dict[str, tuple[type, ...]] = {
     "made": (list,),
     "failed": (Failure,),
@@ -57,38 +59,30 @@ _LARGEST_CHUNK = 1 << 20
 
 
 @dataclass
+class WorkerContents:
+    """The program's own part of what a worker starts from."""
+
+    factories: Sequence[Factory]  # of its sub-environments
+    takeovers: Sequence[Takeover] | None  # from those that were lost; None at the first start
+    registrations: Registrations
+    filters: list[Any]
+
+
+@dataclass
 class WorkerInit:
     env_ids: tuple[int, ...]  # of its sub-environments, consecutive
     num_envs: int  # of all
-    factories: Sequence[Factory]  # its own
-    takeovers: Sequence[Takeover] | None  # from those that were lost; None at the first start
+    contents: bytes  # by value, because it may be unreadable: a WorkerContents, then the registrations' specs
+    num_contents: int  # how many values that are
     autoreset: Autoreset
     debug: bool
     number: int
     num_workers: int
     largest_share: int
-    filters: list[Any]
     log_level: int
     shared: bool = False  # whether slots are in shared memory
     each: bool = False  # answer row by row
     spins: bool = False  # whether there is a core on which it may wait without sleeping
-
-
-def _with_file(code: types.CodeType) -> Any:
-    """Pickle code with its file's name, which cloudpickle leaves out; tracebacks of workers need it."""
-    kind, args = cloudpickle.Pickler.dispatch_table[types.CodeType](code)
-    return kind, tuple(code.co_filename if arg == "<dynamic-code>" else arg for arg in args)
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    dispatch_table: ClassVar = ChainMap({types.CodeType: _with_file}, cloudpickle.Pickler.dispatch_table)
-
-
-def by_value(value: Any) -> bytes:
-    """Pickle a value as cloudpickle does: what cannot be imported by value."""
-    file = io.BytesIO()
-    _Pickler(file).dump(value)
-    return file.getvalue()
 
 
 def encode(message: Any) -> bytes:
@@ -255,6 +249,21 @@ class Channel:
     def close(self) -> None:
         self._to_send.clear()
         self._socket.close()
+
+
+def out_of_reach(descriptor: int) -> int:
+    """Give a descriptor a high number, and return that.
+
+    An environment may close descriptors that are not its own; the next file that it opens gets the lowest free number,
+    which must not be one that a worker writes to. Where so high a number is not to be had, it stays as it is.
+    """
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    try:
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, min(_HIGH, most // 2) if most > 0 else _HIGH)
+    except OSError:
+        return descriptor
+    os.close(descriptor)
+    return high
 
 
 def receive_descriptor(connection: Connection) -> int:

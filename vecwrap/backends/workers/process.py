@@ -99,7 +99,7 @@ class Processes(Workers[Link], Runner):
         try:
             worker.start(self.start_method, daemon=self.options.daemon)
         except BackendError as error:
-            if self.books.lose(list(worker.env_ids), str(error), made=False):
+            if worker.made_once and self.books.lose(list(worker.env_ids), str(error), made=False):
                 return
             self.books.broken = error
             raise

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import logging
 import os
@@ -21,11 +22,21 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from vecwrap.backends.workers.messages import WorkerInit, adopt, can_send, decode, encode, receive_descriptor
+from vecwrap.backends.workers.messages import (
+    WorkerContents,
+    WorkerInit,
+    adopt,
+    can_send,
+    decode,
+    encode,
+    out_of_reach,
+    receive_descriptor,
+)
 from vecwrap.backends.workers.shared import Bell, LaneOfWorker, SharedBlock, allocate_shared
 from vecwrap.errors import ArgumentError, CastWarning
 from vecwrap.rows.columns import Arena
 from vecwrap.rows.table import Slots
+from vecwrap.sources.by_value import read_each
 from vecwrap.sources.description import Description, same_space
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.parts import Part, Source, announce, make_source, refuse_one_for_several, together
@@ -44,12 +55,16 @@ def serve(connection: Connection, parent: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)  # a group of its own, so that what environments start can be ended with it
+    inherited, connection = connection, Connection(out_of_reach(os.dup(connection.fileno())))
+    inherited.close()
     faulthandler.enable(2)  # a segmentation fault says where in Python it came from
     threading.Thread(target=_end_with_parent, args=(connection, parent), daemon=True).start()
     try:
         _serve(_Parent(connection))
-    except BaseException:  # a fault of ours
+    except BaseException as error:  # a fault of ours
         traceback.print_exc()
+        if isinstance(error, OSError) and error.errno == errno.EBADF:
+            sys.stderr.write("An environment has closed descriptors that are its worker's.\n")
         _leave(1)
     if any(not thread.daemon and thread is not threading.main_thread() for thread in threading.enumerate()):
         _leave(0)  # an environment's thread that never ends would keep the process
@@ -113,13 +128,34 @@ class CouldNotMake(Exception):
         self.failure = failure
 
 
+class CouldNotRead(CouldNotMake):
+    """What makes the sub-environments could not be unpickled here."""
+
+
+def contents_of(init: WorkerInit) -> tuple[WorkerContents, list[Any]]:
+    """Unpickle the program's own part of a message, and drop it there; with the specs of its registrations."""
+    contents, *specs = read_each(init.contents, init.num_contents)
+    if isinstance(contents, BaseException):
+        failure = make_failure(init.env_ids[0], contents)
+        message = (
+            f"{failure.message}. A worker cannot read what was sent to make the environments; define their classes in "
+            'a module that can be imported, a file beside the script for instance, or use backend="dummy"'
+        )
+        raise CouldNotRead(replace(failure, message=message)) from contents
+    init.contents = b""
+    return contents, specs
+
+
 class Worker:
     """The sub-environments of a worker, and its answers; ``_send`` and ``_send_rows`` say which way these go."""
 
     def __init__(self, parent: Any, init: WorkerInit) -> None:
+        contents, specs = contents_of(init)
+        takeovers = contents.takeovers
         warnings.resetwarnings()
-        later = adopt(init.filters)
-        if init.env_ids[0] != 0 or init.takeovers is not None:  # said once, by the first worker
+        later = adopt(contents.filters)
+        contents.registrations.adopt(specs)
+        if init.env_ids[0] != 0 or takeovers is not None:  # said once, by the first worker
             warnings.filterwarnings("ignore", category=CastWarning)
         logging.getLogger().setLevel(init.log_level)
         self._parent = parent
@@ -132,7 +168,7 @@ class Worker:
         self._handled = 0  # messages since the slots were made
         self._not_there: set[int] = set()  # rows whose sub-environment could not be recreated: they answer nothing
         descriptions: list[Description] = []
-        for i, factory in zip(init.env_ids, init.factories, strict=True):
+        for i, factory in zip(init.env_ids, contents.factories, strict=True):
             try:
                 self._sub_envs.append(
                     make_source(
@@ -148,9 +184,9 @@ class Worker:
         except ArgumentError as error:
             self.close()
             raise CouldNotMake(make_failure(init.env_ids[0], error)) from error
-        self._init = init
+        self._init, self._takeovers = init, takeovers
         self._of_several = isinstance(self._sub_envs[0], Part)
-        self._together = together(init.factories)
+        self._together = together(contents.factories)
         first = descriptions[0]
         told = [(init.env_ids[0], first)]  # the first, and those that differ: all that the parent needs
         told += [
@@ -218,7 +254,7 @@ class Worker:
             form = init.num_envs, *self._spaces, init.num_workers, init.largest_share
             self._slots, words = allocate_shared(*form, Arena(block.buffer), first_row=self._first_row)
             if not self._slots.actions.rides_the_pipe:
-                there, back = (self._parent.take_descriptor() for _ in range(2))
+                there, back = (out_of_reach(self._parent.take_descriptor()) for _ in range(2))
                 self._lane = LaneOfWorker(
                     words[init.number],
                     self._rows,
@@ -233,9 +269,9 @@ class Worker:
         self._slots.recycle()
         for k, sub_env in enumerate(self._sub_envs):
             sub_env.attach(self._slots, self._first_row + k)
-            if init.takeovers is not None:
+            if self._takeovers is not None:
                 try:
-                    sub_env.take_over(init.takeovers[k])
+                    sub_env.take_over(self._takeovers[k])
                 except BaseException as error:
                     raise CouldNotMake(make_failure(sub_env.index, error)) from error
         self._send(("attached",))
