@@ -564,7 +564,8 @@ class _FiveTuples:
         return rows_of_infos(self.unwrapped, found)
 
     def step(self, actions: Any) -> tuple[Any, Any, BoolArray, BoolArray, Infos]:
-        observations, rewards, dones, infos = self.venv.step(actions)
+        observations, rewards, dones, given = self.venv.step(actions)
+        infos = rows_of_infos(self.unwrapped, given)
         dones = np.array(dones, dtype=np.bool_)
         truncations = dones & [bool(info.get("TimeLimit.truncated", False)) for info in infos]
         rows = [snapshot({key: value for key, value in info.items() if key not in ENDS}) for info in infos]
