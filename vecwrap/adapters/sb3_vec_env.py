@@ -495,6 +495,13 @@ class Sb3Engine(Engine):
         self.venv = venv
         super().__init__(_FiveTuples(venv), autoreset=Autoreset.SAME_STEP, masked_resets=False)
 
+    def monitor(self) -> str:
+        try:
+            wrapped = self.venv.env_is_wrapped(Sb3Monitor)
+        except Exception:  # a VecEnv of somebody's own need not have sub-environments that can be asked
+            return ""
+        return "Stable-Baselines3's Monitor" if wrapped and any(one is True for one in wrapped) else ""
+
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Refuse any but consecutive seeds, and options that do not get through SuperSuit's class."""
         if any(seed is not None for seed in seeds) and not isinstance(one_seed(seeds), int):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.errors import CheckpointError, PlanError, did_you_mean, refuse_one_text
+from vecwrap.errors import CheckpointError, PlanError, did_you_mean, read_names
 from vecwrap.rows.batch import Batch, copy, leaves, object_array, scatter, take
 from vecwrap.rows.columns import make_column
 from vecwrap.rows.saved import fitting
@@ -40,7 +40,7 @@ def choose(
             raise PlanError(f"{wrapper}: expected observations of {expected}, got {space}; {remedy}")
         return {None: space}
     if keys is not None:
-        refuse_missing(wrapper, space, keys)
+        keys = check_keys(wrapper, space, keys)
     fitting = [key for key, member in space.spaces.items() if fits(member)]
     for key in space.spaces if keys is None else keys:
         if key not in fitting:
@@ -50,8 +50,10 @@ def choose(
     return {key: space[key] for key in (space.spaces if keys is None else keys)}
 
 
-def refuse_missing(wrapper: str, space: spaces.Dict, keys: tuple[str, ...], argument: str = "keys") -> None:
-    refuse_one_text(f"{wrapper}: {argument}", keys)
+def check_keys(wrapper: str, space: spaces.Dict, names: str | Iterable[str], argument: str = "keys") -> tuple[str, ...]:
+    """Read names of a space's members; PlanError if they are none of its, or not each once."""
+    known_first = isinstance(names, str) and names in space.spaces  # its name may hold a plus
+    keys = (names,) if known_first else read_names(names)
     known = list(space.spaces)
     for key in keys:
         if key not in known:
@@ -59,6 +61,7 @@ def refuse_missing(wrapper: str, space: spaces.Dict, keys: tuple[str, ...], argu
             raise PlanError(f'{wrapper}: {argument}: expected members of the observations, {known}, got "{key}".{near}')
     if not keys or len(set(keys)) != len(keys):
         raise PlanError(f"{wrapper}: {argument}: expected one or more of {known}, each once, got {list(keys)}")
+    return keys
 
 
 def replaced(space: Space, new: Mapping[Key, Space]) -> Space:

@@ -83,7 +83,12 @@ class Engine(Several):
             spec if hasattr(spec, "id") else None,
             self.name,
             "" if self._masked_resets else self.why_no_masked_resets,
+            monitor=self.monitor(),
         )
+
+    def monitor(self) -> str:
+        """The wrapper of another library in its sub-environments that reports infos["episode"], if it is known."""
+        return ""
 
     def attach(self, slots: Slots, first_row: int) -> None:
         self._slots = slots
