@@ -12,8 +12,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import vecwrap
 from tests.backs import DummyBackend
 from tests.toys import counter, told
+from vecwrap.env.random_actions import RandomActions
 from vecwrap.testing import SPACES, assert_same, toy
-from vecwrap.testing.drive import Policy
 
 MODES = ["same_step", "next_step", "disabled"]
 
@@ -71,7 +71,7 @@ def compare(factories, mode, steps, seed):
     """Step both, with masked resets mixed in; give how many ends there were."""
     ours, theirs = side_by_side(factories, mode)
     rng = np.random.default_rng(seed)
-    policy = Policy(ours, seed)
+    policy = RandomActions(ours, seed)
     n = len(factories)
     ends = 0
     assert ours.observation_space == theirs.observation_space

@@ -461,10 +461,9 @@ def at_least(argument: str, value: int, least: int) -> int:
     return int(value)
 
 
-def refuse_one_text(argument: str, names: Any) -> None:
-    """Refuse a text instead of a list of names; otherwise its letters would count as names."""
-    if isinstance(names, str):
-        raise PlanError(f'{argument}: expected a list of names, got the text "{names}"; write ["{names}"]')
+def read_names(names: str | Iterable[Any]) -> tuple[Any, ...]:
+    """Read a list of names, and a text as one name, or several joined by ``+``: a line holds no lists."""
+    return tuple(names.split("+") if isinstance(names, str) else names)
 
 
 def chosen_envs(argument: str, envs: Iterable[int] | None, num_envs: int) -> tuple[int, ...]:

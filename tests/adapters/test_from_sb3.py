@@ -270,3 +270,59 @@ def test_a_vector_that_lacks_what_the_base_class_sets(around):
 def test_a_vector_without_spaces_is_refused():
     with pytest.raises(PlanError, match=r"VecEnv, got Blind, which has no single_observation_space; set what is"):
         vecwrap.from_sb3(type("Blind", (Bare,), {"observation_space": None})())
+
+
+class Frugal(VecEnv):
+    """Its ``step`` returns the infos that it is given."""
+
+    def __init__(self, infos, done=False):
+        self.given, self.done = infos, done
+        super().__init__(2, gymnasium.spaces.Box(0, 1, (1,)), gymnasium.spaces.Discrete(2))
+        del self.reset_infos  # as a class of somebody's own that does not call SB3's
+
+    def reset(self):
+        return np.zeros((2, 1), np.float32)
+
+    def step_wait(self):
+        return np.zeros((2, 1), np.float32), np.zeros(2, np.float32), np.full(2, self.done), self.given
+
+    def step_async(self, actions):
+        pass
+
+    close = lambda self: None  # noqa: E731
+    get_attr = lambda self, name, indices=None: [None, None]  # noqa: E731
+    set_attr = env_method = lambda self, *args, **keywords: None
+    env_is_wrapped = lambda self, kind, indices=None: [False, False]  # noqa: E731
+
+
+@pytest.mark.parametrize("infos", [[], (), None, ({}, {}), [None, None], (None, {})])
+def test_a_step_without_infos(infos):
+    with vecwrap.wrap(vecwrap.from_sb3(Frugal(infos)), ["monitor"]) as env:
+        assert env.reset()[1] == {}
+        *_, terminations, truncations, got = env.step([0, 1])
+        assert got == {}
+        assert not (terminations | truncations).any()
+
+
+def test_some_rows_without_infos_and_infos_in_a_tuple():
+    with vecwrap.from_sb3(Frugal(({"a": 1}, None))) as env:
+        env.reset()
+        infos = env.step([0, 1])[4]
+        assert infos["a"].tolist() == [1, 0]
+        assert infos["_a"].tolist() == [True, False]
+
+
+@pytest.mark.parametrize("infos", [[{}], [{}, {}, {}], {"a": 1}, [{}, 3]])
+def test_infos_that_are_not_one_for_each_row_are_refused(infos):
+    with vecwrap.from_sb3(Frugal(infos)) as env:
+        env.reset()
+        with pytest.raises(SubEnvError, match="Frugal: expected infos as .* a list of 2 dicts, got"):
+            env.step([0, 1])
+
+
+@pytest.mark.parametrize("infos", [[], [None, None], [{}, {}]])
+def test_an_end_without_infos_has_lost_its_observation(infos):
+    with vecwrap.from_sb3(Frugal(infos, done=True)) as env:
+        env.reset()
+        with pytest.raises(SubEnvError, match="no terminal_observation"):
+            env.step([0, 1])

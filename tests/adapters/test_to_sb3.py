@@ -129,16 +129,48 @@ def test_the_seed_that_sb3_gives_ends_that_of_the_pipeline():
     venv.close()
 
 
-def test_options_of_each_are_refused():
+@pytest.mark.parametrize("backend", ["dummy", "subprocess"])
+@pytest.mark.parametrize("wrappers", [[], ["framestack:2", "monitor", "normalize"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        [{"level": 1}, {"level": 2}, {"level": 3}],
+        [{}, {"level": np.arange(2)}, {}],
+        [{"level": 1}, {"level": 2}, {"level": 1}],
+        {"level": 1},
+        None,
+    ],
+)
+def test_options_of_each_reach_it_at_the_next_reset_alone_as_in_sb3(options, wrappers, backend):
+    venv, theirs = adapted(factories(3), wrappers, backend=backend), DummyVecEnv(factories(3))
+    for each in (venv, theirs):
+        each.seed(7)
+        each.set_options(options)
+    for _ in range(2):
+        ours, expected = venv.reset(), theirs.reset()
+        assert_same([info["options"] for info in venv.reset_infos], [info["options"] for info in theirs.reset_infos])
+        if not wrappers:
+            assert_same(ours, expected)
+    venv.close()
+
+
+@pytest.mark.parametrize("options", [[{}, {}], [{}] * 4, [], [{}, {}, 3], "level", {1, 2}])
+def test_options_for_another_number_are_refused_and_change_nothing(options):
     venv = adapted(factories(3), backend="dummy")
-    first = venv.reset()
-    for options in ([{"level": 1}, {"level": 2}, {"level": 3}], [{}, {"level": 1}, {}]):
-        venv.set_options(options)
-        with pytest.raises(ArgumentError, match="expected one dict for all sub-environments"):
-            venv.reset()
-    venv.step(np.zeros(3, int))  # the episodes go on
     venv.set_options({"level": 1})
-    assert venv.reset().shape == first.shape
+    with pytest.raises(ArgumentError, match="set_options: expected a dict for all .* or a list of 3 dicts"):
+        venv.set_options(options)
+    venv.reset()
+    assert [info["options"] for info in venv.reset_infos] == [{"level": 1}] * 3
+    venv.close()
+
+
+def test_the_options_that_are_given_are_not_shared():
+    venv, options = adapted(factories(2), backend="dummy"), [{"level": [1]}, {"level": [2]}]
+    venv.set_options(options)
+    options[0]["level"].append(9)
+    venv.reset()
+    assert venv.reset_infos[0]["options"] == {"level": [1]}
     venv.close()
 
 

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation
 
 import vecwrap
-from tests.adapters.worlds import Told
+from tests.adapters.worlds import Gated, Told
 from vecwrap.errors import ArgumentError, PlanError, SubEnvError
 
 algorithm_base = pytest.importorskip("tianshou.algorithm.algorithm_base")
@@ -196,6 +196,58 @@ def test_asynchronous_rows_are_those_that_each_environment_gives(backend, copy):
         assert restarts <= 1
         env.close()
     own.close()
+
+
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize("kind", ["ours", "ours of two", "theirs"])
+def test_past_the_timeout_a_step_returns_the_rows_that_have_arrived(kind, tmp_path):
+    gates = [tmp_path / str(i) for i in range(3)]
+    makers = [partial(Gated, gate) for gate in gates]
+    wait_num = 2 if kind == "ours of two" else 3
+    if kind == "theirs":
+        venv = ts_env.SubprocVectorEnv(makers, wait_num=wait_num, timeout=0.1)
+    else:
+        settings = {"backend": "subprocess", "workers": 3, "autoreset": "disabled"}
+        batch_size = None if wait_num == 3 else wait_num
+        venv = vecwrap.to_tianshou(vecwrap.build(makers, batch_size=batch_size, **settings), timeout=0.1)
+    assert (venv.is_async, venv.wait_num, venv.timeout) == (True, wait_num, 0.1)
+    venv.reset()
+    gates[1].touch()
+    observations, rewards, *_, infos = venv.step(np.array([0, 1, 0]), id=[0, 1, 2])
+    assert (observations.tolist(), rewards.tolist()) == ([[1]], [1])
+    assert ([info["env_id"] for info in infos], sorted(venv.waiting_id)) == ([1], [0, 2])
+    assert [info["env_id"] for info in venv.step(np.array([1]), id=[1])[-1]] == [1]  # goes on meanwhile
+    gates[0].touch()
+    gates[2].touch()
+    others = []
+    while len(others) < 2:
+        others += [info["env_id"] for info in venv.step(None)[-1]]
+    assert sorted(others) == [0, 2]
+    assert sorted(venv.ready_id) == [0, 1, 2]
+    venv.close()
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "1", True])
+def test_a_timeout_that_is_none_is_refused(timeout):
+    with (
+        vecwrap.build("CartPole-v1", n=1, backend="dummy", autoreset="disabled") as env,
+        pytest.raises(ArgumentError, match="to_tianshou: timeout: expected a positive number of seconds, or None, got"),
+    ):
+        vecwrap.to_tianshou(env, timeout=timeout)
+
+
+def test_a_timeout_in_which_all_rows_arrive_changes_no_row():
+    venv, peer = ours("cartpole"), ours("cartpole")
+    timed = vecwrap.to_tianshou(venv.vecwrap_env, timeout=60)
+    for each in (timed, peer):
+        each.seed(3)
+        each.reset()
+    for _ in range(5):
+        expected, got = peer.step([0, 1, 0, 1]), timed.step([0, 1, 0, 1])
+        for one, other in zip(expected[:4], got[:4], strict=True):
+            np.testing.assert_array_equal(one, other)
+    for each in (timed, peer):
+        each.close()
 
 
 def test_what_it_cannot_be_made_of():

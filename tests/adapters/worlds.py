@@ -2,7 +2,9 @@
 
 import sys
 import threading
+import time
 from functools import partial
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -203,3 +205,24 @@ class Named(gymnasium.Env):
     def step(self, action):
         self.taken += 1
         return np.zeros(1, np.float32), 1.0, self.taken == 2, False, self._info()
+
+
+class Gated(gymnasium.Env):
+    """Its steps are done when a file is there."""
+
+    observation_space = spaces.Box(0, 99, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, file):
+        self.file = Path(file)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        while not self.file.exists():
+            time.sleep(0.01)
+        self.time += 1
+        return np.full(1, self.time, np.float32), float(action), False, False, {}

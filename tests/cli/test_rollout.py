@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import vecwrap
 from tests.backs import DummyBackend
 from tests.cli.toys_of_cli import Toy
 from vecwrap import interrupts
+from vecwrap.env.action_masks import legal_nearest_to_zero
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SpecError, VecwrapError
 from vecwrap.sources.sub_env import SubEnvFactory
@@ -196,6 +198,27 @@ def test_actions_are_in_the_space(name, space):
 def test_zeros_is_the_action_nearest_to_zero():
     with idle(spaces.MultiDiscrete([3, 4], start=[1, -9])) as env:
         assert find_policy("zeros", env)(None).tolist() == [[1, -6]] * 2
+
+
+def test_zeros_is_the_legal_action_nearest_to_zero():
+    with vecwrap.build("CartPole-v1", n=3, backend="dummy") as env:
+        act = find_policy("zeros", env)
+        masks = np.array([[True, True], [False, True], [False, False]])
+        assert act(None, action_masks=masks).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("space", "mask", "nearest"),
+    [
+        (spaces.Discrete(5, start=-3), [1, 1, 0, 0, 1], 1),
+        (spaces.MultiDiscrete([3, 2]), [0, 0, 1, 1, 0], [2, 0]),
+        (spaces.MultiBinary(2), [0, 1, 1, 1], [1, 0]),
+    ],
+)
+def test_the_legal_action_nearest_to_zero_in_each_kind_of_space(space, mask, nearest):
+    (action,) = legal_nearest_to_zero(space, np.array([mask], np.bool_))
+    assert action in space
+    assert np.asarray(action).tolist() == nearest
 
 
 def test_zeros_of_a_space_without_numbers_is_refused():

@@ -2,6 +2,7 @@
 
 import functools
 import re
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -201,3 +202,34 @@ def test_importing_vecwrap_and_building_others_does_not_import_pettingzoo(tmp_pa
 
     code = "import sys, vecwrap; vecwrap.build('CartPole-v1', n=1).close(); assert 'pettingzoo' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("pettingzoo:mpe/simple_spread-v3", "mpe2.simple_spread_v3:parallel_env"),
+        ("pettingzoo:mpe/simple_spread", "mpe2.simple_spread_v3:parallel_env"),
+        ("pettingzoo:mpe/simple_speaker_listener-v3", "mpe2.simple_speaker_listener_v4:parallel_env"),
+        ("mpe/simple-v3", "mpe2.simple_v3:parallel_env"),
+        ("pettingzoo.mpe:simple_push_v3", "mpe2.simple_push_v3:parallel_env"),
+        ("pettingzoo.mpe.simple_push_v3:env", "mpe2.simple_push_v3:parallel_env"),
+        ("pettingzoo.mpe.simple_push_v3", "mpe2.simple_push_v3:parallel_env"),
+    ],
+)
+def test_the_former_particle_games_are_named_with_what_works(text, path):
+    with pytest.raises(SpecError) as error:
+        vecwrap.build(text, n=1, backend="dummy")
+    assert str(error.value).endswith(f'are a package of their own now, mpe2. Write "{path}".')
+    vecwrap.build(path, n=1, backend="dummy", agents={"pad": True}).close()
+
+
+@pytest.mark.parametrize("module", ["pettingzoo.classic.tictactoe_v3", "mpe2.simple_v3"])
+def test_a_module_of_a_game_as_text_is_taken_as_the_module_is(module):
+    package, _, name = module.rpartition(".")
+    with vecwrap.build(f"{package}:{name}", n=2, backend="dummy") as env:
+        of_module = vecwrap.build(import_module(module), n=2, backend="dummy")
+        assert (env.num_envs, env.possible_agents) == (of_module.num_envs, of_module.possible_agents)
+        np.testing.assert_equal(env.reset(seed=1)[0], of_module.reset(seed=1)[0])
+        of_module.close()
+    with pytest.raises(SpecError, match=f'An import path has a colon before its last part: "{package}:{name}"'):
+        vecwrap.build(module, n=1)

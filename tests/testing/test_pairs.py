@@ -11,11 +11,12 @@ from gymnasium.error import AlreadyPendingCallError
 
 from tests.backs import DummyBackend, ShmemBackend, ThreadsBackend
 from vecwrap.env.books import Books
+from vecwrap.env.random_actions import RandomActions
 from vecwrap.errors import CheckpointError, ResetNeededError, SubEnvError
 from vecwrap.rows.compare import rows_of
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import BACKEND_LAWS, assert_same, toy
-from vecwrap.testing.drive import Policy, play
+from vecwrap.testing.drive import play
 from vecwrap.testing.pairs import Pairs
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 from vecwrap.wrappers.framestack import FrameStack
@@ -64,7 +65,7 @@ def test_the_stream_is_that_of_the_first_of_each_pair(make, mode):
         space = env.single_observation_space
         for one in (twin, env):
             one.reset(seed=4)
-        both = zip(*(play(one, 60, Policy(one, seed=1)) for one in (twin, env)), strict=True)
+        both = zip(*(play(one, 60, RandomActions(one, seed=1)) for one in (twin, env)), strict=True)
         for expected, got in both:
             assert_same(rows_of(space, expected), rows_of(space, got))
         assert env.played.min() > 0
@@ -73,7 +74,7 @@ def test_the_stream_is_that_of_the_first_of_each_pair(make, mode):
 def test_waits_that_time_out_lose_nothing(make):
     """The law of backends, but for the dtypes of infos' columns."""
     with DummyBackend([toy()] * 3) as twin, make([toy()] * 3) as env:
-        policy, space = Policy(twin, seed=2), twin.single_observation_space
+        policy, space = RandomActions(twin, seed=2), twin.single_observation_space
         twin.reset(seed=2)
         env.reset(seed=2)
         for _ in range(30):

@@ -1,6 +1,7 @@
 """A pipeline is played four times with one seed, and the first difference is named with its place and likely reason."""
 
 import functools
+import random
 import re
 import threading
 
@@ -10,9 +11,10 @@ import pytest
 
 import vecwrap
 from tests import flawed
-from vecwrap.rows.compare import assert_same
+from tests.env.test_action_masks import Steps
+from vecwrap.rows.compare import Different, assert_same
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.testing import play_twice, toy
+from vecwrap.testing import check_wrapper, play_twice, toy, twice
 from vecwrap.testing.twice import RUNS
 
 PROCESS = ("again", "anew", "worker")
@@ -191,6 +193,108 @@ def test_the_users_own_generators_are_not_drawn_from():
     before = np.random.get_state()  # noqa: NPY002
     play_twice("CartPole-v1", n=2, steps=20)
     assert_same(before, np.random.get_state())  # noqa: NPY002
+
+
+# -- who is blamed ----------------------------------------------------------------------------------------------------
+
+
+def scripted(monkeypatch, differs):
+    """Replace playing by ``differs(number of wrappers)``, which returns the path of a difference, or None."""
+
+    def compared(spec, steps, runs=tuple(RUNS)):
+        path = differs(len(spec.wrappers))
+        if path is None:
+            return {}
+        row = twice._Row(0, 1, 1, {}, {})
+        return {"stream_differs": twice._Found(row, Different(path, 1.0, 2.0), 0, (), tuple(runs))}
+
+    monkeypatch.setattr(twice, "_compared", compared)
+    return play_twice("CartPole-v1", n=1, wrappers=["time_limit:50", "framestack:2", "monitor"])
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.2, 0.5, 0.8, 0.98])
+def test_what_differs_now_and_then_is_never_blamed_on_a_wrapper(monkeypatch, rate):
+    blamed = played = 0
+    for seed in range(80):
+        chance = random.Random(seed)
+        for found in scripted(monkeypatch, lambda k, chance=chance: "reward" if chance.random() < rate else None):
+            played += 1
+            blamed += found.place != "env"
+    assert played > 0
+    assert blamed <= 1  # one in 1024 of those that get so far
+
+
+def test_the_environment_alone_is_said_to_differ_only_if_it_was_seen_to():
+    with pytest.MonkeyPatch.context() as patch:
+        results = iter(["reward", None, None, None, "reward", *[None] * 99])
+        (found,) = scripted(patch, lambda k: next(results))
+    assert "Only some runs differ" in found.reason
+    assert "environment alone" not in found.reason
+    assert "Without this wrapper" not in found.reason
+
+
+@pytest.mark.parametrize("guilty", [1, 2, 3])
+def test_a_wrapper_with_which_every_run_differs_is_blamed(monkeypatch, guilty):
+    (found,) = scripted(monkeypatch, lambda k: "observation[0]" if k >= guilty else None)
+    assert found.wrapper == ("time_limit", "framestack", "monitor")[guilty - 1]
+
+
+def test_a_wrapper_is_not_blamed_for_a_column_in_which_it_does_not_differ_again(monkeypatch):
+    once = []
+
+    def differs(k):
+        if k < 3:
+            return None
+        once.append(k)
+        return "reward" if len(once) == 1 else "observation"
+
+    (found,) = scripted(monkeypatch, differs)
+    assert found.place == "env"
+    assert "Only some runs differ" in found.reason
+
+
+# -- legal actions ----------------------------------------------------------------------------------------------------
+
+
+class Strict(Steps):
+    """Raises on an illegal action."""
+
+    def step(self, action):
+        result = super().step(action)
+        if result[1] < 0:
+            raise ValueError(f"illegal action {action}")
+        return result
+
+
+@pytest.mark.parametrize("place", ["infos", "member", "method", "tuple"])
+@pytest.mark.parametrize("mode", list(Autoreset))
+def test_the_actions_that_are_played_are_legal(place, mode):
+    shape = "multi" if place == "tuple" else "discrete"
+    make = functools.partial(Strict, place, shape=shape)
+    assert play_twice(make, n=2, steps=60, autoreset=mode) == ()
+
+
+def test_games_in_turns_are_played_by_their_rules(capfd):
+    pytest.importorskip("pettingzoo")
+    assert play_twice("pettingzoo:classic/tictactoe-v3", n=2, steps=80) == ()
+    assert "Illegal move" not in capfd.readouterr().err
+
+
+def test_masks_that_differ_are_a_difference_of_the_stream():
+    class Masks(Steps):
+        made = 0
+
+        def mask(self):
+            type(self).made += 1
+            return np.array([1, 1, 1, self.made < 20], np.int8)
+
+    (found,) = play_twice(Masks, n=1, steps=40)
+    assert found.id == "stream_differs"
+    assert "action_masks[3] of sub-environment 0" in found.reason
+
+
+def test_laws_are_tried_with_legal_actions_alone():
+    check_wrapper("framestack:2 | monitor", factory=functools.partial(Strict, "infos"), steps=20)
 
 
 # -- the comparer -----------------------------------------------------------------------------------------------------

@@ -61,7 +61,8 @@ def test_the_order_is_that_of_the_space_and_the_wrapped_space_stays_as_it_was():
             ("t", "X"),
             "filter_obs: keys: expected members of the observations, ['deep', 'image', 't'], got \"X\".",
         ),
-        (TREE, "t", 'filter_obs: keys: expected a list of names, got the text "t"; write ["t"]'),
+        (TREE, "t+t", "filter_obs: keys: expected one or more of ['deep', 'image', 't'], each once, got ['t', 't']"),
+        (TREE, "tt", "filter_obs: keys: expected members of the observations, ['deep', 'image', 't'], got \"tt\"."),
         (TREE, (), "filter_obs: keys: expected one or more of ['deep', 'image', 't'], each once, got []"),
         (
             TREE,

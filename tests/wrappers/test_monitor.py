@@ -348,6 +348,32 @@ def test_infos_of_another_monitor_in_the_environment_are_replaced_with_one_warni
             env.step([0, 0, 0])
 
 
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+@pytest.mark.parametrize(
+    ("name", "said"), [("gymnasium", "Gymnasium's RecordEpisodeStatistics"), ("sb3", "Stable-Baselines3's Monitor")]
+)
+def test_another_monitor_in_the_environment_is_named_when_it_is_built(name, said, backend):
+    another = another_monitor(name)
+    makers = [lambda: gymnasium.make("CartPole-v1"), lambda: another(gymnasium.make("CartPole-v1"))]
+    with pytest.warns(UserWarning, match=f"leave one of the two out: {said} where the environments are made"):
+        env = vecwrap.build(makers, wrappers=["monitor"], backend=backend)
+    with env:
+        env.reset(seed=1)  # a second warning would be an error
+        for _ in range(60):
+            env.step([0, 1])
+    vecwrap.build(makers, wrappers=["monitor:stats_key=mine"], backend=backend).close()
+
+
+def test_a_monitor_of_sb3_in_its_own_vectors_is_named_at_the_first_reset():
+    sb3 = pytest.importorskip("stable_baselines3.common.vec_env")
+    venv = sb3.DummyVecEnv([lambda: another_monitor("sb3")(ToyEnv((99,)))])
+    with vecwrap.wrap(vecwrap.from_sb3(venv), ["monitor"]) as env:
+        with pytest.warns(UserWarning, match="leave one of the two out: Stable-Baselines3's Monitor where"):
+            env.reset()
+        env.reset()
+
+
 def test_a_monitor_of_sb3_in_its_own_vectors_is_told_too():
     sb3 = pytest.importorskip("stable_baselines3.common.vec_env")
     make = [lambda: another_monitor("sb3")(ToyEnv((2,)))]
@@ -967,7 +993,8 @@ def test_monitor_csv_goes_on_after_a_load_without_a_reset(tmp_path):
     ("arguments", "message"),
     [
         ({"rewards": "row"}, 'monitor: rewards: expected raw or seen, got "row". Did you mean "raw"?'),
-        ({"info_keys": "lap"}, 'monitor: info_keys: expected a list of names, got the text "lap"; write ["lap"]'),
+        ({"info_keys": "lap+l"}, "monitor: info_keys: expected each name once and none of r, l, t, env, lost, "
+                                 "got ('lap', 'l')"),
         ({"info_keys": ("lives", "l")}, "monitor: info_keys: expected each name once and none of r, l, t, env, lost, "
                                         "steps, got ('lives', 'l')"),
         ({"stats_key": "final_info"}, "monitor: stats_key: expected a name without a leading underscore and none of "

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import vecwrap
 from tests.backs import DummyBackend
 from tests.calls import MODES, OPERATIONS, check_each_alone, operations
 from tests.streams import ToyEnv
@@ -89,6 +90,62 @@ def test_members_of_a_dict():
         assert inner.single_observation_space == before
 
 
+INF = np.inf
+HALF = spaces.Box(
+    np.array([0, -INF, 5, -INF, -1.5], np.float32), np.array([255, INF, INF, 300, 1.5], np.float32), dtype=np.float32
+)
+HALF_LOW, HALF_HIGH = [-1, -INF, -2, -INF, 0], [2.5, INF, INF, 4, 1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_bounds_of_each_element_equal_rescale_observation_of_gymnasium(mode):
+    make = factories(HALF)
+    env = ScaleObs(DummyBackend(make, autoreset=mode), HALF_LOW, np.array(HALF_HIGH))
+    low, high = (np.array(bound, np.float32) for bound in (HALF_LOW, HALF_HIGH))
+    alone = [lambda m=m: gymnasium.wrappers.RescaleObservation(m(), low, high) for m in make]
+    assert env.single_observation_space == alone[0]().observation_space
+    assert check_each_alone(env, alone, OPERATIONS, close) > 8
+
+
+@pytest.mark.parametrize("bounds", [{}, {"low": [0, -INF, 0, -INF], "high": [1, INF, 1, INF]}])
+def test_elements_without_bounds_stay_as_they_are_to_the_bit(bounds):
+    with vecwrap.build("CartPole-v1", n=2, wrappers=[{"scale_obs": bounds}], backend="dummy") as env:
+        plain = vecwrap.build("CartPole-v1", n=2, backend="dummy")
+        expected, scaled = plain.reset(seed=1)[0], env.reset(seed=1)[0]
+        np.testing.assert_array_equal(scaled[:, [1, 3]], expected[:, [1, 3]])
+        assert (np.abs(scaled[:, [0, 2]] - 0.5) < 0.1).all()
+        assert np.isinf(env.single_observation_space.high).tolist() == [False, True, False, True]
+        plain.close()
+
+
+def test_bounds_of_each_element_over_a_stack_and_in_a_member():
+    wrappers = ["framestack:3", {"scale_obs": {"low": [-1, -INF, -1, -INF], "high": [1, INF, 1, INF]}}]
+    with vecwrap.build("CartPole-v1", n=2, wrappers=wrappers, backend="dummy") as env:
+        plain = vecwrap.build("CartPole-v1", n=2, wrappers=["framestack:3"], backend="dummy")
+        expected, bound = plain.reset(seed=1)[0], np.array([4.8, 1, 0.41887903, 1])
+        close(env.reset(seed=1)[0], expected / bound)
+        plain.close()
+    space = spaces.Dict(half=HALF, other=spaces.Box(0, 9, (5,)))
+    with ScaleObs(DummyBackend(factories(space)), HALF_LOW, HALF_HIGH, keys=("half",)) as env:
+        assert env.single_observation_space["other"] == space["other"]
+        np.testing.assert_array_equal(env.single_observation_space["half"].low, np.float32(HALF_LOW))
+
+
+def test_bounds_near_the_largest_float_do_not_overflow():
+    most = np.finfo(np.float64).max
+    space = spaces.Box(np.array([-most, -INF]), np.array([most, INF]), dtype=np.float64)
+
+    class Ends(ToyEnv):
+        def observe(self):
+            return np.array([(-most, 0, most)[self.time % 3], most])
+
+    with ScaleObs(DummyBackend([lambda: Ends(lengths=(9,), observation_space=space)]), [0, -INF], [most, INF]) as env:
+        seen = [env.reset()[0][0], *(env.step([0])[0][0] for _ in range(2))]
+    places = sorted(row[0] for row in seen)
+    assert places == [0, most / 2, most]
+    assert [row[1] for row in seen] == [most] * 3
+
+
 @pytest.mark.parametrize(
     ("space", "arguments", "message"),
     [
@@ -102,6 +159,22 @@ def test_members_of_a_dict():
             TREE,
             {},
             "scale_obs: observations['more']: expected a Box with bounds, got Discrete(5); name those that it is ",
+        ),
+        (spaces.Box(-INF, INF, (2,)), {}, "scale_obs: expected observations of a Box with bounds, got Box(-inf, inf"),
+        (HALF, {}, "scale_obs: expected observations of a Box with bounds, got Box("),
+        (HALF, {"low": HALF_LOW}, "scale_obs: high: element [2] of Box("),
+        (
+            BOX,
+            {"low": [0, -INF, 0]},
+            "scale_obs: low: expected a finite number that float32 can hold, got [0, -inf, ",
+        ),
+        (BOX, {"low": [0, 0]}, "scale_obs: low: expected a number, or one for each element of shape (3,), got [0, 0]"),
+        (BOX, {"low": ["a", 0, 0]}, "scale_obs: low: expected a number, or one for each element of shape (3,), got "),
+        (BOX, {"low": [0, 2, 0]}, "scale_obs: expected low < high, got low=[0, 2, 0] and high=1.0"),
+        (
+            spaces.Box(-1e308, INF, (1,), np.float64),
+            {"low": [1e308], "high": [INF]},
+            "scale_obs: expected bounds nearer",
         ),
         (IMAGE, {"low": 2.0}, "scale_obs: expected low < high, got low=2.0 and high=1.0"),
         (IMAGE, {"high": 1e39}, "scale_obs: high: expected a finite number that float32 can hold, got 1e+39"),

@@ -18,6 +18,7 @@ from vecwrap.env.vec_env import FiveTuple, VecEnv
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SubEnvError
 from vecwrap.rows import batch as batches
 from vecwrap.rows import members
+from vecwrap.rows.compare import assert_same
 from vecwrap.rows.infos import columns, row_of, snapshot
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.statistics import RunningStatistics
@@ -55,19 +56,44 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def reset(self) -> Any:
         """Start an episode in every sub-environment, with the values set by ``seed`` and ``set_options``."""
-        options = self._options[0]
-        if any(one is not options for one in self._options if one or options):  # SB3 repeats one dict for all
-            raise ArgumentError("set_options: expected one dict for all sub-environments, got several")
         self._bring_home()
         number = self.num_envs // self.vecwrap_env.face.pending.together  # agents of a game have one seed
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds[:number]
-        self.vecwrap_env.reset_async(seed=seeds, options=options or None)
+        face = self.vecwrap_env.face
+        face.refuse_pending("reset_async")
+        face.reset(seeds, self._requests())
         step, (observations, *_, infos) = self.vecwrap_env.face.wait("reset", "reset_wait", None)
         self._note(step, observations, infos)
         self.reset_infos = self._infos(step, np.zeros(self.num_envs, dtype=np.bool_), None)
         self._reset_seeds()
         self._reset_options()
         return self._own(observations)
+
+    def set_options(self, options: Any = None) -> None:
+        """Give the next reset options: one dict for all sub-environments, or a list of one for each (None: none)."""
+        each = options if isinstance(options, (list, tuple)) else [options] * self.num_envs
+        if len(each) != self.num_envs or not all(one is None or isinstance(one, dict) for one in each):
+            raise ArgumentError(
+                f"set_options: expected a dict for all sub-environments, or a list of {self.num_envs} dicts, got "
+                f"{options!r}"
+            )
+        agents = self.vecwrap_env.face.pending.together
+        if any(not _equal(each[i], each[i - i % agents]) for i in range(self.num_envs)):
+            raise ArgumentError(f"set_options: expected equal options for all agents of a game, got {options!r}")
+        self._options = [deepcopy(one) or {} for one in each]
+
+    def _requests(self) -> list[tuple[Any, dict[str, Any] | None]]:
+        """The rows to reset, in groups with equal options."""
+        groups: list[tuple[list[int], dict[str, Any]]] = []
+        for i, options in enumerate(self._options):
+            rows = next((rows for rows, known in groups if _equal(known, options)), None)
+            if rows is None:
+                groups.append(([i], options))
+            else:
+                rows.append(i)
+        if len(groups) == 1:
+            return [(self.vecwrap_env.face.pending.all_ids, groups[0][1] or None)]
+        return [(np.array(rows, np.int64), options or None) for rows, options in groups]
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Take a step; as ``step_async`` and ``step_wait``, but in one go, which costs less."""
@@ -458,6 +484,15 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         raise TypeError("a vecwrap environment is not pickled: save(path) writes its state, build(stats=path) reads it")
 
 
+def _equal(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
+    """Whether two options are, to the bit."""
+    try:
+        assert_same(one or {}, other or {})
+    except AssertionError:
+        return False
+    return True
+
+
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
@@ -497,6 +532,13 @@ class Sb3Engine(Engine):
         refuse_lacking(venv, "from_sb3: expected a stable_baselines3.common.vec_env.VecEnv")
         self.venv = venv
         super().__init__(_FiveTuples(venv), autoreset=Autoreset.SAME_STEP, masked_resets=False)
+
+    def monitor(self) -> str:
+        try:
+            wrapped = self.venv.env_is_wrapped(Sb3Monitor)
+        except Exception:  # a VecEnv of somebody's own need not have sub-environments that can be asked
+            return ""
+        return "Stable-Baselines3's Monitor" if wrapped and any(one is True for one in wrapped) else ""
 
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Refuse any but consecutive seeds, and options that do not get through SuperSuit's class."""
@@ -567,7 +609,8 @@ class _FiveTuples:
         return rows_of_infos(self.unwrapped, found)
 
     def step(self, actions: Any) -> tuple[Any, Any, BoolArray, BoolArray, Infos]:
-        observations, rewards, dones, infos = self.venv.step(actions)
+        observations, rewards, dones, given = self.venv.step(actions)
+        infos = rows_of_infos(self.unwrapped, given)
         dones = np.array(dones, dtype=np.bool_)
         truncations = dones & [bool(info.get("TimeLimit.truncated", False)) for info in infos]
         rows = [snapshot({key: value for key, value in info.items() if key not in ENDS}) for info in infos]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import TYPE_CHECKING
 
 from gymnasium import spaces
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["to_tianshou"]
 
 
-def to_tianshou(env: VecEnv) -> BaseVectorEnv:
+def to_tianshou(env: VecEnv, *, timeout: float | None = None) -> BaseVectorEnv:
     """Convert an environment for tianshou 2: returns a ``BaseVectorEnv``; closing it closes ``env``.
 
     ``step(action, id)`` and ``reset(env_id)`` take some of the sub-environments, as tianshou's collectors ask for
@@ -26,19 +27,21 @@ def to_tianshou(env: VecEnv) -> BaseVectorEnv:
 
     An environment that was built with a ``batch_size`` smaller than n is for tianshou's ``AsyncCollector``: ``step``
     returns as soon as that many rows have arrived (tianshou's ``wait_num``). A reset then waits for the rows that are
-    still being stepped; the next ``step`` returns them. There is no ``timeout``.
+    still being stepped; the next ``step`` returns them. So is one with a ``timeout``.
 
     The environment itself is available as ``vecwrap_env``.
 
     Args:
         env: a vecwrap environment in disabled mode.
+        timeout: seconds after which ``step`` returns the rows that have arrived, one at least, even if they are fewer
+            than ``wait_num``, as in tianshou; None waits for that many.
 
     Returns:
         A ``tianshou.env.BaseVectorEnv``. All arrays that it returns are yours to keep.
 
     Raises:
         PlanError: another autoreset mode, observations of a Tuple space, or tianshou is not installed.
-        ArgumentError: not a vecwrap environment.
+        ArgumentError: not a vecwrap environment, or ``timeout`` is not a positive number.
 
     >>> import vecwrap
     >>> venv = to_tianshou(vecwrap.build("CartPole-v1", n=3, backend="dummy", autoreset="disabled"))
@@ -50,6 +53,8 @@ def to_tianshou(env: VecEnv) -> BaseVectorEnv:
     """
     if not isinstance(env, VecEnv):
         raise ArgumentError(f"to_tianshou: expected a vecwrap environment, got {what_came(env)}")
+    if timeout is not None and not (isinstance(timeout, Real) and timeout is not True and timeout > 0):
+        raise ArgumentError(f"to_tianshou: timeout: expected a positive number of seconds, or None, got {timeout!r}")
     if env.core.autoreset is not Autoreset.DISABLED:
         raise PlanError(
             "to_tianshou: expected an environment in disabled mode, because tianshou resets what has ended, "
@@ -64,4 +69,4 @@ def to_tianshou(env: VecEnv) -> BaseVectorEnv:
         from vecwrap.adapters.tianshou_vec_env import AdaptedVectorEnv
     except ModuleNotFoundError as error:
         raise PlanError(f"to_tianshou needs tianshou ({error}): {install_command('tianshou')}") from error
-    return AdaptedVectorEnv(env)
+    return AdaptedVectorEnv(env, None if timeout is None else float(timeout))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
@@ -10,25 +12,27 @@ import numpy as np
 from tianshou.env import BaseVectorEnv
 
 from vecwrap.env.vec_env import FiveTuple, VecEnv
-from vecwrap.errors import ArgumentError
+from vecwrap.errors import ArgumentError, WaitTimeoutError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.gymnasium_form import element
 from vecwrap.rows.infos import row_of
 from vecwrap.rows.step_result import IntArray, StepResult
 
 Array = np.ndarray[Any, Any]
+POLL_SECONDS = 0.05  # past a timeout, until the first row has arrived
 Ids = Any  # tianshou's: None, an int, or several
 
 
 class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not read by mypy, for it would read torch
     """tianshou's interface around an environment in disabled mode; see ``to_tianshou``, which makes it."""
 
-    def __init__(self, env: VecEnv) -> None:  # without the base class's, which makes sub-environments
+    def __init__(self, env: VecEnv, timeout: float | None) -> None:
+        # Without the base class's, which makes sub-environments.
         self.vecwrap_env = env
         self.env_num = env.num_envs
         self.wait_num = env.face.pending.batch_size or env.num_envs
-        self.timeout = None
-        self.is_async = self.wait_num < env.num_envs
+        self.timeout = timeout
+        self.is_async = self.wait_num < env.num_envs or timeout is not None
         self.is_closed = False
         self.ready_id = list(range(env.num_envs))
         self.waiting_id: list[int] = []
@@ -58,8 +62,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
             self.ready_id = [i for i in self.ready_id if i not in ids]
         elif not self.is_async:
             raise ArgumentError("step: action: expected an action for each of the rows, got None")
-        while len(self._arrived) < min(self.wait_num if self.is_async else len(ids), len(self.waiting_id)):
-            self._receive()
+        self._await(min(self.wait_num if self.is_async else len(ids), len(self.waiting_id)))
         arrived = list(self._arrived) if self.is_async else ids
         rows = [self._arrived.pop(i) for i in arrived]
         self.waiting_id = [i for i in self.waiting_id if i not in arrived]
@@ -87,8 +90,22 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         self.ready_id += [i for i in ids if i not in self.ready_id]
         return self._stacked([came[i][0] for i in ids]), batches.object_array([came[i][-1] for i in ids])
 
-    def _receive(self) -> None:
-        came = self._rows(*self.vecwrap_env.face.wait("send", "recv", None))
+    def _await(self, count: int) -> None:
+        """Wait until so many rows have arrived, or past the timeout until one has."""
+        if self.timeout is None:
+            while len(self._arrived) < count:
+                self._receive()
+            return
+        deadline = time.monotonic() + self.timeout
+        while len(self._arrived) < count:
+            left = deadline - time.monotonic()
+            if left <= 0 and self._arrived:
+                return
+            with contextlib.suppress(WaitTimeoutError):
+                self._receive(max(left, 0.0 if self._arrived else POLL_SECONDS), least=1)
+
+    def _receive(self, timeout: float | None = None, least: int | None = None) -> None:
+        came = self._rows(*self.vecwrap_env.face.wait("send", "recv", timeout, least))
         for i, row in came.items():
             row[-1]["env_id"] = i
         self._arrived.update(came)

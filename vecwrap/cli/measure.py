@@ -26,7 +26,7 @@ from vecwrap.pipeline.plan import into
 from vecwrap.tools.bench import compare_pipeline
 from vecwrap.tools.measure import WorkResult
 from vecwrap.tools.peers import PEERS, read_names
-from vecwrap.tools.player import Player
+from vecwrap.tools.player import MASKS_OPTIONAL, Player
 from vecwrap.tools.report import describe_machine, figure, machine_line, result_table, to_data
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
 from vecwrap.tools.timing import Stopwatch
@@ -81,12 +81,11 @@ def _measure(
     env: VecEnv, act: Policy, name: str, steps: int | None, seconds: float | None, interrupt: Interrupt
 ) -> dict[str, Any]:
     """Return what ran, inner parts first, and for how long, as plain data."""
-    if name == "random":
+    optional = isinstance(act, MASKS_OPTIONAL)
+    if optional:
         env.reset()  # its infos may have masks
     player = Player(env, act, where=f"--policy {name}")
-    asks = bool(player.given) and (
-        name != "random" or env.face.action_masks.now() is not None
-    )  # else any action will do
+    asks = bool(player.given) and not (optional and env.face.action_masks.now() is None)  # else any action will do
     env = player if asks else env
     watch = Stopwatch(env)
     timed = watch.timed(name, "policy", "the policy", player.act if asks else act)

@@ -19,7 +19,7 @@ from vecwrap.cli.command import command
 from vecwrap.cli.inspect import Row, argument_help, backend_rows, wrapper_rows
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.build import build
-from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, is_callable, members
+from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, holds_names, is_callable, members
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import plain
 from vecwrap.pipeline.words import POSITIONAL
@@ -94,6 +94,7 @@ def _keys() -> dict[str, Json]:
         "agents": {
             "anyOf": [
                 {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True},
+                dict(_NAMES),
                 {"type": "object", "properties": {"pad": {"type": "boolean"}}, "additionalProperties": False},
             ]
         },
@@ -255,8 +256,14 @@ def json_type(annotation: Any) -> dict[str, Any]:
         return _any_of([json_type(member) for member in joined])
     if is_callable(annotation):
         return dict(_IMPORT_PATH)
+    if holds_names(annotation):
+        return _any_of([_json_schema(annotation), dict(_NAMES)])
     if get_origin(annotation) is Literal:
         return {"enum": list(get_args(annotation))}
+    return _json_schema(annotation)
+
+
+def _json_schema(annotation: Any) -> dict[str, Any]:
     try:
         schema = msgspec.json.schema(annotation, schema_hook=_json_type_of_class)
     except TypeError:
@@ -264,6 +271,7 @@ def json_type(annotation: Any) -> dict[str, Any]:
     return _without_references(schema)
 
 
+_NAMES: dict[str, Any] = {"type": "string", "pattern": r"^[^+]+(\+[^+]+)*$"}  # joined by +
 _NOTHING: dict[str, Any] = {"not": {}}  # matches nothing in a file
 
 

@@ -171,11 +171,30 @@ def places_of(space: spaces.Space[Any], actions: Batch) -> IntArray:
 
 def draw_legal(space: spaces.Space[Any], masks: BoolArray, rng: np.random.Generator) -> Any:
     """Draw an action for each of m rows, each legal one equally often; without a legal one, the first."""
-    drawn = []
-    for part in np.split(masks, np.cumsum(choices_of(space))[:-1], axis=1):
-        chosen = np.floor(rng.random(len(part)) * part.sum(axis=1))
-        drawn.append((np.cumsum(part, axis=1) > chosen[:, None]).argmax(axis=1))
-    actions = np.stack(drawn, axis=1).reshape(len(masks), *(space.shape or ()))
+    chosen = []
+    for part in _dimensions(space, masks):
+        place = np.floor(rng.random(len(part)) * part.sum(axis=1))
+        chosen.append((np.cumsum(part, axis=1) > place[:, None]).argmax(axis=1))
+    return _actions(space, chosen)
+
+
+def legal_nearest_to_zero(space: spaces.Space[Any], masks: BoolArray) -> Any:
+    """Return the legal action nearest to zero for each of m rows; without a legal one, the first."""
+    parts = _dimensions(space, masks)
+    chosen = []
+    for part, start in zip(parts, np.broadcast_to(np.ravel(getattr(space, "start", 0)), len(parts)), strict=True):
+        distances = np.abs(np.arange(part.shape[1]) + start)
+        chosen.append(np.where(part, distances, distances.max() + 1).argmin(axis=1))
+    return _actions(space, chosen)
+
+
+def _dimensions(space: spaces.Space[Any], masks: BoolArray) -> list[BoolArray]:
+    return np.split(masks, np.cumsum(choices_of(space))[:-1], axis=1)
+
+
+def _actions(space: spaces.Space[Any], chosen: list[IntArray]) -> Any:
+    """Actions of m rows, from the place in its mask that is chosen in each dimension."""
+    actions = np.stack(chosen, axis=1).reshape(len(chosen[0]), *(space.shape or ()))
     return (actions + getattr(space, "start", 0)).astype(space.dtype)
 
 

@@ -17,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.envs.registration import registry as registered
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.errors import Mistakes, PlanError, SpecError, did_you_mean, printable
+from vecwrap.errors import Mistakes, PlanError, SpecError, did_you_mean, printable, read_names
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.environments import from_module
 from vecwrap.pipeline.places import Place, Source, Steps, fail
@@ -181,7 +181,9 @@ def _read_agents(value: Any, source: Source) -> tuple[str, ...] | Settings | Non
         if set(value) - {"pad"} or not isinstance(value.get("pad", False), bool):
             fail(source, f"{expected} {shown(value)}")
         return Settings({"pad": True}) if value.get("pad") else None
-    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
+    if isinstance(value, str):
+        value = read_names(value)
+    if not isinstance(value, Sequence) or not all(isinstance(name, str) and name for name in value):
         fail(source, f"{expected} {shown(value)}")
     if not value or len(set(value)) < len(value):
         fail(source, f"expected each agent once, and one at least, got {shown(value)}")

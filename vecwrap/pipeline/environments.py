@@ -21,7 +21,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env_id, registry
 
 from vecwrap.errors import PlanError, SpecError, did_you_mean, install_command, is_installed
-from vecwrap.pipeline.packages import how_to_install, where_it_is
+from vecwrap.pipeline.packages import how_to_install, moved_games, where_it_is
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
 from vecwrap.pipeline.values import callable_name, copied, names_of, shown
@@ -36,7 +36,7 @@ from vecwrap.sources.factories import (
     creator_of,
 )
 from vecwrap.sources.game_factories import PETTINGZOO, MakeGame
-from vecwrap.sources.import_paths import imported
+from vecwrap.sources.import_paths import import_target, imported, is_import_path
 from vecwrap.sources.registrations import without_main
 
 Env = gymnasium.Env[Any, Any]
@@ -272,6 +272,8 @@ def _find_one(
         "render_mode": rendering, "kwargs": env_kwargs, "source": source, "kwargs_source": kwargs_source,
         "engine_rows": engine_rows,
     }  # fmt: skip
+    if isinstance(target, str) and (remedy := moved_games(target)):
+        raise SpecError(f'{source} "{target}": {remedy}')
     if isinstance(target, str) and target.startswith(f"{PETTINGZOO}:"):
         make = find_game(target.partition(":")[2], kwargs, f'{source} "{target}"')
         return Environment(str(make), (make,), is_game=True, **known)
@@ -318,7 +320,7 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
         if (found := _lookup(name)) is not None:
             return found
         _refuse_near_miss(target, name, source)
-        near = where_it_is(name) or _near(target, registry)
+        near = where_it_is(name) or _as_path(name) or _near(target, registry)
         remedy = near or (
             ' An id of a package that is not imported yet is written "module:Id-v0"; so is a callable, "module:attr".'
         )
@@ -327,6 +329,8 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
         raise SpecError(f'{source} "{target}": there is no module {module_name}. {remedy.strip()}')
     module: Any = imported(module_name, str(source))
     held: Any = functools.reduce(lambda holder, part: getattr(holder, part, _ABSENT), name.split("."), module)
+    if isinstance(held, ModuleType) and (path := from_module(held)):
+        return import_target(path, str(source))
     if callable(held):
         return held  # type: ignore[no-any-return]
     return _registered_as(name) or _not_in_module(target, held, module, source)
@@ -382,6 +386,12 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
         f'{source} "{target}": unknown environment: {module_name} holds no {name}, and no id is registered as '
         f"{name}.{_near(name, known, module_name)}"
     )
+
+
+def _as_path(name: str) -> str:
+    """How a name with dots, which may be a module or what is in one, is written as an import path; else ``""``."""
+    path = ":".join(name.rsplit(".", 1))
+    return f' An import path has a colon before its last part: "{path}".' if is_import_path(path) else ""
 
 
 def _near(name: str, known: Iterable[str], module: str = "") -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
+from pkgutil import iter_modules
 
 from vecwrap.errors import is_installed
 
@@ -45,6 +47,28 @@ def where_it_is(env_id: str) -> str:
             newest = f', or "{module}:{stem}" for its newest version' if stem and version.isdigit() else ""
             return f' {how_to_install(module)}Write "{module}:{env_id}"{newest}.'
     return ""
+
+
+# How the particle games were named while they were PettingZoo's, as an id and as modules; and without either.
+_PARTICLES = re.compile(
+    r"(?:(?:pettingzoo[:.])?mpe[/.:]|pettingzoo:)(simple\w*?|collect_treasure)(?:[-_]v(\d+))?(?::\w+)?"
+)
+
+
+def moved_games(env: str) -> str:
+    """What to write instead of one of PettingZoo's former particle games, or ``""``."""
+    found = _PARTICLES.fullmatch(env)
+    if found is None:
+        return ""
+    package = find_spec("mpe2")  # which is not imported
+    installed = [module.name for module in iter_modules(package.submodule_search_locations)] if package else []
+    there = [name for name in installed if name.rpartition("_v")[0] == found[1]]
+    asked = f"{found[1]}_v{found[2] or 3}"
+    module = asked if asked in there else max(there, default=asked)
+    return (
+        "PettingZoo's particle games (mpe) are a package of their own now, mpe2. "
+        f'{"" if installed else "It needs mpe2: pip install mpe2. "}Write "mpe2.{module}:parallel_env".'
+    )
 
 
 def how_to_install(module: str) -> str:

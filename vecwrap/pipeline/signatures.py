@@ -10,7 +10,7 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
-from vecwrap.errors import Mistakes, SpecError, did_you_mean
+from vecwrap.errors import Mistakes, SpecError, did_you_mean, read_names
 from vecwrap.pipeline.values import Settings, as_data, canonical, is_scalar, plain, shown
 from vecwrap.sources.import_paths import is_import_path
 
@@ -170,6 +170,8 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
     named = isinstance(value, str) and is_import_path(value)
     if (named or callable(value)) and any(map(is_callable, joined)):
         return value  # msgspec cannot express these
+    if isinstance(value, str) and any(map(holds_names, joined)) and all(read_names(value)):
+        return checked(read_names(value), annotation, where)
     for member in joined:
         try:
             return _as_given(value, msgspec.convert(value, member, strict=True, dec_hook=_decode))
@@ -185,6 +187,16 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
 def members(annotation: Any) -> tuple[Any, ...]:
     """The types that a union joins; of any other type, itself alone."""
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def holds_names(member: Any) -> bool:
+    """Whether a type is that of lists of names, which may be written as one text."""
+    inner = get_args(member)
+    is_list = get_origin(member) in _LISTS and (len(inner) == 1 or inner[1:] == (...,))
+    return is_list and str in members(inner[0])
+
+
+_LISTS = (tuple, list, set, frozenset, Sequence, Collection, Iterable)
 
 
 def is_callable(member: Any) -> bool:

@@ -154,13 +154,17 @@ def read_wrapper_text(text: str, source: Source) -> _Parts:
     if not rest:
         module, _, attr = first.rpartition(".")
         path = f"{module}:{attr}" if "." in module else f"{module}:{attr}:"
-        fail(source, f'got {shown(text)}. An import path has a colon before its last part: "{path}"')
+        fail(source, _needs_a_colon(text, path))
     target = _checked_path(f"{first}:{rest[0]}", source)
     if len(rest) > 2:
         fail(f'{source} "{target}"', "text that holds a colon needs quotes")
     if not rest[1:] or not rest[1].strip():
         return target, (), {}
     return target, *_read_arguments(rest[1], f'{source} "{target}"', source)
+
+
+def _needs_a_colon(text: str, path: str) -> str:
+    return f'got {shown(text)}. An import path has a colon before its last part: "{path}"'
 
 
 def _checked_path(path: str, source: Source) -> str:
@@ -206,6 +210,9 @@ def _read_wrapper_mapping(wrapper: Mapping[Any, Any], source: Source) -> _Parts:
 def checked_name(name: Any, kind: str, source: Source) -> str:
     """Refuse what is neither a name nor an import path."""
     if not isinstance(name, str) or not (":" in name or _NAME.fullmatch(name)):
+        module, _, attr = name.rpartition(".") if isinstance(name, str) else ("", "", "")
+        if _DOTTED.fullmatch(module) and _DOTTED.fullmatch(attr):
+            fail(source, _needs_a_colon(name, f"{module}:{attr}"))
         fail(source, f"expected the name of a {kind}, got {shown(name)}")
     return _checked_path(name, source) if ":" in name else name
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.errors import CheckpointError, PlanError, did_you_mean, refuse_one_text
+from vecwrap.errors import CheckpointError, PlanError, did_you_mean, read_names
 from vecwrap.rows.batch import Batch, copy, leaves, object_array, scatter, take
 from vecwrap.rows.columns import make_column
 from vecwrap.rows.saved import fitting
@@ -40,7 +40,7 @@ def choose(
             raise PlanError(f"{wrapper}: expected observations of {expected}, got {space}; {remedy}")
         return {None: space}
     if keys is not None:
-        refuse_missing(wrapper, space, keys)
+        keys = check_keys(wrapper, space, keys)
     fitting = [key for key, member in space.spaces.items() if fits(member)]
     for key in space.spaces if keys is None else keys:
         if key not in fitting:
@@ -50,8 +50,10 @@ def choose(
     return {key: space[key] for key in (space.spaces if keys is None else keys)}
 
 
-def refuse_missing(wrapper: str, space: spaces.Dict, keys: tuple[str, ...], argument: str = "keys") -> None:
-    refuse_one_text(f"{wrapper}: {argument}", keys)
+def check_keys(wrapper: str, space: spaces.Dict, names: str | Iterable[str], argument: str = "keys") -> tuple[str, ...]:
+    """Read names of a space's members; PlanError if they are none of its, or not each once."""
+    known_first = isinstance(names, str) and names in space.spaces  # its name may hold a plus
+    keys = (names,) if known_first else read_names(names)
     known = list(space.spaces)
     for key in keys:
         if key not in known:
@@ -59,6 +61,7 @@ def refuse_missing(wrapper: str, space: spaces.Dict, keys: tuple[str, ...], argu
             raise PlanError(f'{wrapper}: {argument}: expected members of the observations, {known}, got "{key}".{near}')
     if not keys or len(set(keys)) != len(keys):
         raise PlanError(f"{wrapper}: {argument}: expected one or more of {known}, each once, got {list(keys)}")
+    return keys
 
 
 def replaced(space: Space, new: Mapping[Key, Space]) -> Space:
@@ -94,28 +97,76 @@ def is_box(space: Space) -> bool:
     return isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "iuf"
 
 
-def box_between(wrapper: str, low: float, high: float, shape: tuple[int, ...], dtype: Any) -> spaces.Box:
-    bounds = []
-    for name, bound in (("low", low), ("high", high)):
-        with np.errstate(over="ignore"):
-            bounds.append(np.full(shape, bound, dtype))
-        if not np.isfinite(bounds[-1]).all():
-            raise PlanError(f"{wrapper}: {name}: expected a finite number that {np.dtype(dtype)} can hold, got {bound}")
-    if not (bounds[0] < bounds[1]).all():
+Bounds: TypeAlias = float | list[Any] | Array
+"""A number for all elements of a Box, or one for each, which NumPy broadcasts to its shape."""
+
+
+def box_between(wrapper: str, low: Bounds, high: Bounds, source: spaces.Box, dtype: Any) -> spaces.Box:
+    """Return a Box of ``source``'s shape; a number leaves elements that have no bounds as they are."""
+    lows = _bound(wrapper, "low", low, source.low, source, dtype)
+    highs = _bound(wrapper, "high", high, source.high, source, dtype)
+    if not (lows < highs).all():
         raise PlanError(f"{wrapper}: expected low < high, got low={low} and high={high}")
-    return spaces.Box(bounds[0], bounds[1], dtype=dtype)
+    box = spaces.Box(lows, highs, dtype=dtype)
+    if not np.isfinite(_moves(source, box)).all():
+        raise PlanError(f"{wrapper}: expected bounds nearer to those of {source}, got low={low} and high={high}")
+    return box
+
+
+def _bound(wrapper: str, name: str, given: Bounds, own: Array, source: spaces.Box, dtype: Any) -> Array:
+    """Return one bound of each element of a Box, whose ``own`` it replaces; infinite exactly where that is."""
+    try:
+        array = np.asarray(given)
+        with np.errstate(over="ignore"):
+            bound = np.broadcast_to(array, source.shape).astype(dtype)
+        if array.dtype.kind not in "iuf":
+            raise ValueError("of other things than numbers")
+    except ValueError:
+        raise PlanError(
+            f"{wrapper}: {name}: expected a number, or one for each element of shape {source.shape}, got {given}"
+        ) from None
+    own = own.astype(dtype)
+    if not array.ndim:
+        bound = np.where(np.isinf(source.low) & np.isinf(source.high), own, bound)
+    for index in map(tuple, np.argwhere(bound != np.where(np.isinf(own), own, bound)).tolist()):
+        raise PlanError(
+            f"{wrapper}: {name}: element {list(index)} of {source} has no such bound, so it cannot be scaled to "
+            f"{bound[index]}; write {own[index]} there, or give one number for all elements"
+        )
+    if (~np.isfinite(bound) & np.isfinite(own)).any():
+        raise PlanError(f"{wrapper}: {name}: expected a finite number that {np.dtype(dtype)} can hold, got {given}")
+    return bound
+
+
+def _moves(source: spaces.Box, target: spaces.Box) -> Array:
+    """By how much an element is moved that has one bound; 0 for others."""
+    moves = np.zeros(source.shape, np.float64)
+    lows, highs = np.isfinite(source.low), np.isfinite(source.high)
+    with np.errstate(over="ignore"):
+        np.subtract(target.low, source.low, out=moves, where=lows & ~highs, dtype=np.float64)
+        np.subtract(target.high, source.high, out=moves, where=highs & ~lows, dtype=np.float64)
+    return moves
 
 
 class Line:
-    """Maps the bounds of one bounded Box exactly to those of another, and other values linearly, outside too."""
+    """Maps the bounds of a Box exactly to those of another, and other values linearly, outside too.
+
+    An element with one bound is moved by the difference of the two; one without any stays as it is.
+    """
 
     def __init__(self, source: spaces.Box, target: spaces.Box) -> None:
         self._dtype = target.low.dtype
         # Small integers fit a float32; anything else is computed in float64 and rounded once.
         small = source.low.dtype.kind in "iu" and source.low.dtype.itemsize <= 2
         self._work: Any = np.float32 if small and self._dtype == np.float32 else np.float64
-        low: Array = source.low.astype(self._work)
-        high: Array = source.high.astype(self._work)
+        bounds = (source.low, source.high, target.low, target.high)
+        low, high, self._low, self._high = (bound.astype(self._work) for bound in bounds)
+        unscaled = ~(np.isfinite(low) & np.isfinite(high))
+        self._unscaled: Any = None
+        if unscaled.any():
+            self._unscaled, self._moved = unscaled, _moves(source, target)[unscaled]
+            for bound, value in zip((low, high, self._low, self._high), (0, 1, 0, 1), strict=True):
+                bound[unscaled] = value
         with np.errstate(over="ignore"):
             fits = np.isfinite(high - low)  # not between -1e308 and 1e308: computed at half the size
         self._size: Any = None if fits.all() else np.where(fits, 1.0, 0.5)
@@ -123,10 +174,16 @@ class Line:
             low, high = low * self._size, high * self._size
         self._start = low
         self._width = np.where(high > low, high - low, 1).astype(self._work)
-        self._low, self._high = target.low.astype(self._work), target.high.astype(self._work)
 
     def __call__(self, values: Array) -> Array:
         """Map (m, *shape) values to a fresh array of the target's dtype."""
+        if self._unscaled is None:
+            return self._scaled(values)
+        mapped = self._scaled(np.where(self._unscaled, 0, values))
+        mapped[:, self._unscaled] = values[:, self._unscaled] + self._moved
+        return mapped
+
+    def _scaled(self, values: Array) -> Array:
         values = values if self._size is None else values * self._size
         part = np.subtract(values, self._start, dtype=self._work) / self._width  # 0 at the low bound, 1 at the high one
         return np.asarray(self._low * (1 - part) + self._high * part).astype(self._dtype, copy=False)

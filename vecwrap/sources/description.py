@@ -148,6 +148,7 @@ class Description:
     agents: tuple[str, ...] = ()  # of a game, in the order of its rows
     padding: str = ""  # what was padded to make their spaces equal
     own_spaces: tuple[tuple[Any, Any], ...] = ()  # of each, if they were padded for opponents who take it off again
+    monitor: str = ""  # the wrapper of another library that reports infos["episode"]
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> Description:
@@ -158,6 +159,7 @@ class Description:
             env.render_mode,
             env.spec,
             type(env.unwrapped).__name__,
+            monitor=next(filter(None, map(_monitor, chain_of(env))), ""),
         )
 
     @property
@@ -175,6 +177,19 @@ class Description:
                 )
 
 
+# By module and name, so that nothing is imported.
+_MONITORS = {
+    ("stable_baselines3.common.monitor", "Monitor"): "Stable-Baselines3's Monitor",
+    ("gymnasium.wrappers.common", "RecordEpisodeStatistics"): "Gymnasium's RecordEpisodeStatistics",
+}
+
+
+def _monitor(wrapper: Env) -> str:
+    found = (_MONITORS.get((kind.__module__, kind.__name__), "") for kind in type(wrapper).__mro__)
+    key = getattr(wrapper, "_stats_key", "episode")  # Gymnasium's takes one
+    return next(filter(None, found), "") if key == "episode" else ""
+
+
 def of_all(descriptions: Sequence[tuple[int, Description]]) -> Description:
     """Describe all together: the first's, with the joint observation space; no spec if ids or time limits differ."""
     first_index, first = descriptions[0]
@@ -189,6 +204,7 @@ def of_all(descriptions: Sequence[tuple[int, Description]]) -> Description:
                     env_ids=(first_index, index),
                 )
     joint = joint_space([each.observation_space for _, each in descriptions])
+    first = replace(first, monitor=next((each.monitor for _, each in descriptions if each.monitor), ""))
     registrations = dict.fromkeys(each.registration for _, each in descriptions)
     if len(registrations) == 1:
         return replace(first, observation_space=joint)

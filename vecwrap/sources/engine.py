@@ -83,7 +83,12 @@ class Engine(Several):
             spec if hasattr(spec, "id") else None,
             self.name,
             "" if self._masked_resets else self.why_no_masked_resets,
+            monitor=self.monitor(),
         )
+
+    def monitor(self) -> str:
+        """The wrapper of another library in its sub-environments that reports infos["episode"], if it is known."""
+        return ""
 
     def attach(self, slots: Slots, first_row: int) -> None:
         self._slots = slots
@@ -383,14 +388,18 @@ def _in_numpy(value: Any) -> Any:
 
 
 def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
-    """One dict for each row, of an engine that gives infos as a list of them (SuperSuit), or None."""
+    """One dict for each row, of an engine that gives infos as a list of them (SuperSuit), whose rows may be None.
+
+    None and an empty list stand for no infos.
+    """
     rows, starts = list(infos or ()), getattr(engine, "idx_starts", ())
     if len(starts) == len(rows) + 1 and all(isinstance(ones, list) for ones in rows):
         # A reset of SuperSuit's workers gives a list for each of them: of (index among its rows, info) if not empty.
         some = {start + i: info for start, ones in zip(starts, rows, strict=False) for i, info in ones}
         rows = [some.get(i, {}) for i in range(engine.num_envs)]
-    if infos is None:
+    if not rows and not isinstance(infos, dict):
         return [{}] * engine.num_envs
+    rows = [{} if row is None else row for row in rows]
     if len(rows) != engine.num_envs or not all(isinstance(row, dict) for row in rows):
         raise PlanError(
             f"{type(engine).__name__}: expected infos as a dict of columns, or as a list of {engine.num_envs} dicts, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import traceback
 from dataclasses import dataclass, field, replace
@@ -66,7 +67,7 @@ class Failure:
 def make_failure(index: int, error: BaseException) -> Failure:
     """Report what was raised as something was made; other callers replace what they know better."""
     message = text_of(error)
-    message += old_api(error, message)
+    message += old_api(error, message) or without_a_display(error, message)
     return Failure(index, None, 0, 0, None, "make", kind_of(error), message, traceback_of(error), cause=error)
 
 
@@ -108,6 +109,31 @@ def old_api(error: BaseException, message: str) -> str:
     line = (frames[-1].line or "") if frames else ""
     said = (said for sign, call, said in _SIGNS if call in line and re.search(sign, message))
     return next((f". This is the old Gym API: {expected}. {_REMEDY}" for expected in said), "")
+
+
+def without_a_display(error: BaseException, message: str) -> str:
+    """Return what to add to an exception's message if a drawing library found no display, else ``""``."""
+    remedy = _remedy_without_a_display(error, message)
+    return f"{'' if message.endswith('.') else '.'} {remedy}" if remedy else ""
+
+
+def _remedy_without_a_display(error: BaseException, message: str) -> str:
+    if re.search(r"(?i)video (device|system)|SDL_VIDEODRIVER", message) and kind_of(error) == "error":  # of pygame
+        return 'pygame found no display: take render_mode="rgb_array", or set SDL_VIDEODRIVER=dummy before the start'
+    files = {frame.filename.replace("\\", "/") for frame in traceback.extract_tb(error.__traceback__)}
+    of_mujoco = any(re.search(r"/(mujoco|dm_control)/", file) for file in files)
+    if not of_mujoco or not re.search(r"OpenGL|PYOPENGL|MUJOCO_GL|EGL|GLFW|OSMesa|glGetError|gladLoadGL", message):
+        return ""
+    if "PYOPENGL_PLATFORM" in message:
+        return "Unset PYOPENGL_PLATFORM, or set it to the same as MUJOCO_GL, before the program starts"
+    return _MUJOCO_GL.get(os.environ.get("MUJOCO_GL", "").strip().lower(), _MUJOCO_GL[""])
+
+
+_MUJOCO_GL = {
+    "": "To draw without a display, set MUJOCO_GL=egl (or osmesa) before the program starts",
+    "egl": "MUJOCO_GL=egl needs a driver with EGL; MUJOCO_GL=osmesa needs none, but the library OSMesa (libosmesa6)",
+    "osmesa": "MUJOCO_GL=osmesa needs the library OSMesa (libosmesa6); MUJOCO_GL=egl draws with a graphics driver",
+}
 
 
 def refuse_no_pair(result: Any) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
 
+from vecwrap.env.random_actions import RandomActions
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ResetNeededError, SubEnvError
@@ -22,7 +23,6 @@ from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing.drive import (
     Lockstep,
     MakeBackend,
-    Policy,
     assert_in_space,
     assert_kept,
     drive,
@@ -112,7 +112,7 @@ def same_rows_by_send_and_recv(make_backend: MakeBackend, *, steps: int = 40) ->
 def timeouts_lose_nothing(make_backend: MakeBackend) -> None:
     """A wait that times out leaves the call pending; repeated waits eventually return the same result."""
     with _beside_dummy(make_backend, [toy()] * 3) as both:
-        policy = Policy(both.envs[0], seed=2)
+        policy = RandomActions(both.envs[0], seed=2)
         both("reset", seed=2)
         for _ in range(30):
             _poll(both, "step", policy())
@@ -154,7 +154,7 @@ def what_is_yours_is_writable(make_backend: MakeBackend) -> None:
         reference.reset(seed=1)
         env.reset(seed=1)[0][:] = 99
         both("reset", options={"reset_mask": np.array([True, False, False])})  # shows rows 1 and 2 again
-        for expected, got in zip(*(play(each, 30, Policy(each, seed=1)) for each in both.envs), strict=True):
+        for expected, got in zip(*(play(each, 30, RandomActions(each, seed=1)) for each in both.envs), strict=True):
             assert_same(expected, got, "a result after the user wrote into older ones")
             for array in got[:4]:
                 array[:] = 0
@@ -169,9 +169,9 @@ def arguments_are_never_touched(make_backend: MakeBackend) -> None:
             arguments: list[Any] = [
                 ("reset", {"seed": [1, None, 3], "options": {"level": [1, 2], "map": np.zeros(2)}}),
                 ("step", {"actions": env.action_space.sample()}),
-                ("step", {"actions": Policy(env, seed=1)()}),
+                ("step", {"actions": RandomActions(env, seed=1)()}),
                 ("reset", {"seed": [1, 2, 3], "options": {"reset_mask": mask, "deep": {"a": [1]}}}),
-                ("step", {"actions": Policy(env, seed=2)()}),
+                ("step", {"actions": RandomActions(env, seed=2)()}),
             ]
             for method, keywords in arguments:
                 before = deepcopy(keywords)
@@ -351,7 +351,7 @@ def calls_out_of_order_raise(make_backend: MakeBackend) -> None:
 def stepping_an_ended_row_is_an_error(make_backend: MakeBackend) -> None:
     """In DISABLED mode an ended row must be reset before it is stepped; the refusal changes nothing."""
     with _beside_dummy(make_backend, [toy(end=0.2)] * 3, autoreset="disabled") as both:
-        policy = Policy(both.envs[0], seed=1)
+        policy = RandomActions(both.envs[0], seed=1)
         both("reset", seed=1)
         refused = 0
         while refused < 5:
@@ -376,7 +376,7 @@ def an_error_of_one_leaves_the_others(make_backend: MakeBackend) -> None:
     mask = np.array([False, True, True])
     for mode in Autoreset:
         with _beside_dummy(make_backend, [toy(end=0.0)] * 3, autoreset=mode) as both:
-            policy = Policy(both.envs[0], seed=1)
+            policy = RandomActions(both.envs[0], seed=1)
             both("reset", seed=1)
             both("step", policy())
             for where, healthy in (("step", [0, 2]), ("reset", [2])):

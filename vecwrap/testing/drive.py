@@ -12,6 +12,7 @@ import numpy as np
 
 from vecwrap.backends.dummy import Dummy
 from vecwrap.env.backend import Backend
+from vecwrap.env.random_actions import RandomActions
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -50,25 +51,6 @@ def on(runner: type[Runner], **fixed: Any) -> MakeBackend:
 on_dummy = on(Dummy)
 
 
-class Policy:
-    """Random actions that depend only on the sub-environment and on how many actions it has had.
-
-    ``start`` is the number of the first sub-environment.
-    """
-
-    def __init__(self, env: VecEnv, seed: int, start: int = 0) -> None:
-        self._spaces = [deepcopy(env.single_action_space) for _ in range(env.num_envs)]
-        for i, space in enumerate(self._spaces):
-            space.seed(seed + start + i)
-
-    def __call__(self, env_ids: Collection[int] | None = None) -> list[Any]:
-        return [self._spaces[i].sample() for i in (range(len(self._spaces)) if env_ids is None else env_ids)]
-
-    def other(self) -> Any:
-        """Return an action for a row that will not act, without affecting the actions of the rest."""
-        return deepcopy(self._spaces[0]).sample()
-
-
 def play(env: VecEnv, steps: int, act: Callable[[], Any]) -> Iterator[tuple[Any, ...]]:
     """Step, and reset ended rows if the mode leaves that to the caller; yield every result, those of resets too."""
     for _ in range(steps):
@@ -89,7 +71,7 @@ def assert_kept(env: VecEnv, steps: int, where: str) -> None:
     """Raise AssertionError if a result changes while others follow, or when the environment is closed."""
     kept: list[Any] = [env.reset(seed=3)]
     copies = deepcopy(kept)
-    for result in play(env, steps, Policy(env, seed=3)):
+    for result in play(env, steps, RandomActions(env, seed=3)):
         kept.append(result)
         copies.append(deepcopy(result))
     for when in ("in the end", "after close"):
@@ -103,7 +85,7 @@ def assert_in_space(env: VecEnv, steps: int, where: str) -> None:
     single, batched, n = env.single_observation_space, env.observation_space, env.num_envs
     forms = [(np.dtype(kind), (n,)) for kind in (np.float64, np.bool_, np.bool_)]
     first = of_reset(*env.reset(seed=7), n)
-    for k, result in enumerate(chain([first], play(env, steps, Policy(env, seed=7)))):
+    for k, result in enumerate(chain([first], play(env, steps, RandomActions(env, seed=7)))):
         here = f"{where}, result {k}"
         _check(result[0] in batched, here, batched, result[0])
         got = [(array.dtype, array.shape) for array in result[1:4]]
@@ -176,7 +158,7 @@ def drive(
     env = lockstep.envs[0]
     mode, num_envs = env.core.autoreset, env.num_envs
     rng = np.random.default_rng(seed)
-    policy = Policy(env, seed)
+    policy = RandomActions(env, seed)
     lockstep("reset", seed=seed)
     over = np.zeros(num_envs, dtype=np.bool_)  # ended, and not reset yet
     met = {"terminations": 0, "truncations": 0}
@@ -244,7 +226,7 @@ def drive_rows(env: VecEnv, steps: int, seed: int = 0, *, ignore: Collection[str
 def arrivals(env: VecEnv, steps: int, seed: int, start: int = 0) -> Iterator[tuple[tuple[Any, ...], Collection[int]]]:
     """Yield what ``drive_rows`` receives, with the sub-environments that it is about."""
     n, mode = env.num_envs, env.core.autoreset
-    policy = Policy(env, seed, start)
+    policy = RandomActions(env, seed, start)
     acted = np.zeros(n, dtype=np.int64)
     over = np.zeros(n, dtype=np.bool_)  # ended, and not reset yet
     rested = np.zeros(n, dtype=np.int64)
@@ -258,7 +240,7 @@ def arrivals(env: VecEnv, steps: int, seed: int, start: int = 0) -> Iterator[tup
     while True:
         ready = [i for i in reversed(range(n)) if i not in out and acted[i] < steps and not due[i]]
         if ready:
-            env.send([policy.other() if over[i] else policy([i])[0] for i in ready], env_ids=ready)
+            env.send([policy.unused() if over[i] else policy([i])[0] for i in ready], env_ids=ready)
             out |= set(ready)
         if not out:
             return

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 
+from vecwrap.env.random_actions import RandomActions
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, VecwrapError
@@ -28,7 +30,7 @@ from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.compare import Different, assert_same, rows_of
 from vecwrap.rows.statistics import RunningStatistics
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.testing.drive import ON_REQUEST, Policy, of_reset, play
+from vecwrap.testing.drive import ON_REQUEST, of_reset, play
 
 # What ``vecwrap check --twice`` and ``vecwrap.testing.play_twice`` find, with their severities.
 OF_STREAMS: dict[str, tuple[Severity, str]] = {
@@ -55,6 +57,7 @@ OF_STREAMS: dict[str, tuple[Severity, str]] = {
 }
 
 STEPS = 2000
+TRIES = 5  # of a wrapper that is to blame; one in 1024 is wrong at most, whatever the rate at which runs differ
 MOST_WORKERS = 4
 RUNS = {
     "again": "after a second reset of the same environment",
@@ -87,12 +90,14 @@ def play_twice(
 
     The first run is on ``dummy``, in this process. The others are the same environment after a second
     ``reset(seed=...)``, a second environment in this process, and one in worker processes (fresh interpreters). Bits
-    are compared, so NaN equals NaN. The actions are drawn from a copy of the action space, with the same seed. Running
+    are compared, so NaN equals NaN. The actions are drawn from a copy of the action space, with the same seed:
+    legal ones if the environment reports action masks, which are compared, too. Running
     statistics begin each run alike, files go to a temporary folder, and a monitor's wall clock (``episode.t``) is not
     compared.
 
     If the pipeline has wrappers, fewer of them are played until the runs agree, so that the finding names the wrapper
-    that causes the difference, or the environment itself.
+    that causes the difference, or the environment itself. Before a wrapper is named, runs with it and without it are
+    played five times more, and must differ each time and agree each time. If only some differ, no wrapper is named.
 
     Args:
         pipeline: whatever ``build`` takes.
@@ -133,21 +138,41 @@ def play_twice(
     planned = plan(spec)
     wrappers = [wrapper.spec for wrapper in planned.wrappers]
     chains = [spec.override(**changes, n=planned.n, wrappers=wrappers[:k], eval=None) for k in range(len(wrappers) + 1)]
-    found = {name: (len(wrappers), one) for name, one in _compared(chains[-1], steps).items()}
-    unexplained = set(found)
-    for k, fewer in enumerate(chains[:-1]):
-        with contextlib.suppress(PlanError):  # a wrapper may need those around it
-            for name, one in (_compared(fewer, steps) if unexplained else {}).items():
-                if name in unexplained:
-                    found[name] = k, one
-                    unexplained.remove(name)
+    compared = functools.cache(lambda k: _compared(chains[k], steps))
     findings = []
     for name in reversed(OF_STREAMS):
-        if name in found:
-            k, one = found[name]
-            fault = one.fault(planned.wrappers[k - 1] if k else "env", bool(wrappers))
-            findings.append(finding_at(name, OF_STREAMS[name][0], fault, planned))
+        if name in compared(len(wrappers)):
+            k, one = _shortest(chains, name, compared, steps)
+            place = planned.wrappers[k - 1] if k else "env"
+            findings.append(finding_at(name, OF_STREAMS[name][0], one.fault(place, bool(wrappers), k is None), planned))
     return tuple(findings)
+
+
+def _shortest(
+    chains: Sequence[PipelineSpec], name: str, compared: Callable[[int], dict[str, _Found]], steps: int
+) -> tuple[int | None, _Found]:
+    """Return how many wrappers are enough for a difference, and that difference; None if that cannot be said.
+
+    A wrapper is blamed if, in every one of several tries, runs with it differ in the same column, and runs without it
+    agree. What differs now and then is thus never blamed on a wrapper that has no part in it.
+    """
+    agreed = []
+    for k in range(len(chains)):
+        with contextlib.suppress(PlanError):  # a wrapper may need those around it
+            if name in compared(k):
+                break
+            agreed.append(k)
+    found = compared(k)[name]
+    runs, tries = found.runs[:1], 0
+    while agreed and tries < TRIES:
+        tries += 1
+        if name in (less := _compared(chains[agreed[-1]], steps, runs)):
+            k, found, tries = agreed.pop(), less[name], 0
+            continue
+        more = _compared(chains[k], steps, runs).get(name)
+        if more is None or more.column != found.column:
+            return None, found
+    return k, found
 
 
 # -- four runs --------------------------------------------------------------------------------------------------------
@@ -174,7 +199,12 @@ class _Found:
     clues: Sequence[str]
     runs: tuple[str, ...] = ()
 
-    def fault(self, place: PlannedWrapper | str, has_wrappers: bool) -> Fault:
+    @property
+    def column(self) -> str:
+        """What differs: ``reward``, ``observation``, ``info``, ..."""
+        return self.difference.path.partition("[")[0]
+
+    def fault(self, place: PlannedWrapper | str, has_wrappers: bool, is_unclear: bool) -> Fault:
         """What a person reads."""
         expected, got = _texts(self.difference.expected, self.difference.got)
         which, *others = [RUNS[run] for run in self.runs]
@@ -190,6 +220,8 @@ class _Found:
         text += f"it also differs {' and '.join(others)}." if others else "the other runs agree."
         if not isinstance(place, str):
             text += " Without this wrapper all runs agree."
+        elif is_unclear:
+            text += " Only some runs differ, so whether the environment or a wrapper is the cause cannot be said."
         elif has_wrappers:
             text += " The environment alone differs, without any wrapper."
         if self.difference.path.startswith("info"):
@@ -207,8 +239,8 @@ def _texts(expected: Any, got: Any) -> tuple[str, str]:
     return first, second
 
 
-def _compared(spec: PipelineSpec, steps: int) -> dict[str, _Found]:
-    """Play a pipeline four times; what differs from the first run, by the finding's id."""
+def _compared(spec: PipelineSpec, steps: int, runs: Sequence[str] = tuple(RUNS)) -> dict[str, _Found]:
+    """Play a pipeline once more for each of these runs; what differs from the first run, by the finding's id."""
     dummy = spec.override(backend="dummy")
     worker = spec.override(backend={"name": "subprocess", "workers": min(spec.n or 1, MOST_WORKERS)})
     seed = spec.seed or 0
@@ -229,7 +261,8 @@ def _compared(spec: PipelineSpec, steps: int) -> dict[str, _Found]:
         for each, state in statistics:  # they outlive a reset, and are meant to
             each.load(state, "twice")
         others = {"again": _rows(env, steps, seed), "anew": rows("anew", dummy), "worker": rows("worker", worker)}
-        for run, played in others.items():
+        for run in runs:
+            played = others[run]
             for name, (row, difference) in _first_differences(first, played).items():
                 one = found.setdefault(name, _Found(row, difference, seed, clues))
                 one.runs = (*one.runs, run)
@@ -284,9 +317,10 @@ def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
     over = np.zeros(n, np.bool_)  # its next row opens an episode
     monitors = [wrapper for wrapper in env.chain if hasattr(wrapper, "stats_key")]
     clocks = [f"{prefix}{wrapper.stats_key}.t" for wrapper in monitors for prefix in ("", "final_info.")]
-    results = play(env, -(-steps // n), Policy(env, seed))
+    results = play(env, -(-steps // n), RandomActions(env, seed))
     for result in chain([of_reset(*env.reset(seed=seed), n)], results):
         on_request = over.any() and mode in ON_REQUEST  # a masked reset, which shows the others' rows again
+        masks = env.face.action_masks.now()
         for i, values in rows_of(env.single_observation_space, result, clocks):
             if on_request and not over[i]:
                 continue
@@ -295,12 +329,13 @@ def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
             step[i] += 1
             info, observation = values["info"], values["observation"]
             flags = {name: values[name] for name in ("terminated", "truncated")}
+            legal = {} if masks is None else {"action_masks": masks[i]}  # which actions are drawn follows from them
             over[i] = any(flags.values())
             if over[i] and mode is Autoreset.SAME_STEP:  # two episodes in one row
                 end = {**flags, "final_obs": info.pop("final_obs", None), "reward": values["reward"]}
                 yield _Row(i, int(episode[i]), int(step[i]), end, info.pop("final_info", {}))
                 episode[i], step[i], over[i] = episode[i] + 1, 0, False
-                yield _Row(i, int(episode[i]), 0, {"observation": observation}, info)
+                yield _Row(i, int(episode[i]), 0, {"observation": observation, **legal}, info)
             else:
-                seen = {**flags, "observation": observation, "reward": values["reward"]}
+                seen = {**flags, "observation": observation, "reward": values["reward"], **legal}
                 yield _Row(i, int(episode[i]), int(step[i]), seen, info)

@@ -14,17 +14,18 @@ import gymnasium
 import numpy as np
 
 from vecwrap.backends.dummy import Dummy
+from vecwrap.env.random_actions import RandomActions
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.words import read_wrappers
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_wrong_order
 from vecwrap.rows.compare import assert_same, rows_of
+from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.testing.drive import (
     Diary,
     MakeBackend,
-    Policy,
     SideBySide,
     Witness,
     arrivals,
@@ -216,15 +217,16 @@ def arrays_are_never_written_to(subject: Subject) -> None:
         env, below = subject.build(3, mode, keep=True)
         given: list[tuple[Any, Any]] = []
 
-        def act(env: VecEnv = env, given: list[tuple[Any, Any]] = given) -> Any:
-            actions = env.action_space.sample()
+        draw = RandomActions(env, seed=2)
+
+        def act(env: VecEnv = env, draw: RandomActions = draw, given: list[tuple[Any, Any]] = given) -> Any:
+            actions = conform_actions(env.single_action_space, draw(), env.num_envs)
             freeze(actions)
             given.append((deepcopy(actions), actions))
             return actions
 
         with env:
             env.reset(seed=2)
-            env.action_space.seed(2)
             for _ in play(env, subject.steps // 2, act):
                 assert_same(*given[-1], "actions from above")
         for k, (arrays, copies) in enumerate(below.history):
@@ -270,7 +272,7 @@ def what_it_wraps_stays_as_it_was(subject: Subject) -> None:
     sub_env_spaces = deepcopy(inner.get_attr("observation_space"))
     with subject.wrap(inner) as env:
         env.reset(seed=1)
-        policy = Policy(env, seed=1)
+        policy = RandomActions(env, seed=1)
         for _ in range(20):
             env.step(policy())
         for name, expected in before.items():
@@ -290,7 +292,7 @@ def everything_else_is_forwarded(subject: Subject) -> None:
     assert env.call("get_wrapper_attr", "something_new", indices=1) == (2,), "call through the wrapper"
     assert env.unwrapped is inner, f"unwrapped: expected the backend, got {env.unwrapped!r}"
     assert env.chain[-1] is inner, f"wrappers: expected the backend last, got {env.chain}"
-    env.send(Policy(env, seed=1)([1]), env_ids=[1])
+    env.send(RandomActions(env, seed=1)([1]), env_ids=[1])
     assert env.recv()[4]["env_id"].tolist() == [1], "recv through the wrapper"
     env.close()
     env.close()
@@ -307,7 +309,7 @@ def goes_on_after_a_load(subject: Subject) -> None:
         with TemporaryDirectory() as folder, ExitStack() as stack:
             saved, loaded = (stack.enter_context(subject.build(3, mode)[0]) for _ in range(2))
             saved.reset(seed=14)
-            policy = Policy(saved, seed=14)
+            policy = RandomActions(saved, seed=14)
             _go_on(saved, policy, subject.steps // 2, subject.ignore)
             saved.save(f"{folder}/state.npz")
             loaded.load(f"{folder}/state.npz")
@@ -315,7 +317,7 @@ def goes_on_after_a_load(subject: Subject) -> None:
                 saved.reset(seed=15)
                 loaded.reset(seed=15)
             expected, got = (
-                _go_on(env, deepcopy(policy), subject.steps // 2, subject.ignore) for env in (saved, loaded)
+                _go_on(env, policy.continued(env), subject.steps // 2, subject.ignore) for env in (saved, loaded)
             )
         for k, pair in enumerate(zip(expected, got, strict=True)):
             assert_same(
@@ -323,7 +325,7 @@ def goes_on_after_a_load(subject: Subject) -> None:
             )
 
 
-def _go_on(env: VecEnv, policy: Policy, steps: int, ignore: Collection[str]) -> list[Any]:
+def _go_on(env: VecEnv, policy: RandomActions, steps: int, ignore: Collection[str]) -> list[Any]:
     return [rows_of(env.single_observation_space, result, ignore) for result in play(env, steps, policy)]
 
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Protocol
 import gymnasium
 
 from vecwrap.backends.workers.cores import usable_cores
+from vecwrap.env.random_actions import RandomActions
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, VecwrapError
 from vecwrap.pipeline.build import build_plan
@@ -119,7 +120,9 @@ def _compare_streams(name: str, reference: VecEnv, env: VecEnv) -> None:
         assert_same(reference.reset(seed=SEED)[0], env.reset(seed=SEED)[0], "reset")
         alive = reference.get_attr("np_random_seed")
         assert_same(alive, env.get_attr("np_random_seed"), "the sub-environments' seeds")
-        for number, actions in enumerate(action_batches(env.single_action_space, env.num_envs)[:LOCKSTEP]):
+        draw = RandomActions(reference, SEED)
+        for number in range(LOCKSTEP):
+            actions = draw()
             expected, got = (rows_of(space, each.step(actions), clocks) for each in (reference, env))
             assert_same(expected, got, f"step {number + 1}")
     except AssertionError as error:
@@ -131,7 +134,12 @@ def _compare_streams(name: str, reference: VecEnv, env: VecEnv) -> None:
 
 
 def driver(env: VecEnv, batch_size: int | None) -> Callable[[int], int]:
-    """Return what steps an environment after a reset: ``send`` and ``recv`` with a ``batch_size``, else ``step``."""
+    """Return what steps an environment after a reset: ``send`` and ``recv`` with a ``batch_size``, else ``step``.
+
+    Actions are drawn before anything is timed, if all are legal.
+    """
+    if env.face.action_masks.now() is not None:
+        return _legal_driver(env, batch_size)
     batches = action_batches(env.single_action_space, env.num_envs, as_list=True)
     if batch_size is None:
         return steps(env.step, batches, env.num_envs)
@@ -142,6 +150,19 @@ def driver(env: VecEnv, batch_size: int | None) -> Callable[[int], int]:
         env.send([actions[i] for i in ids], env_ids=ids)
 
     return steps(send_and_receive, batches, batch_size)
+
+
+def _legal_driver(env: VecEnv, batch_size: int | None) -> Callable[[int], int]:
+    draw = RandomActions(env, SEED)
+    if batch_size is None:
+        return steps(lambda _: env.step(draw()), [None], env.num_envs)
+    env.send(draw())
+
+    def send_and_receive(_: None) -> None:
+        ids = env.recv()[4]["env_id"]
+        env.send(draw(ids), env_ids=ids)
+
+    return steps(send_and_receive, [None], batch_size)
 
 
 def peer_contenders(peer: Peer, planned: Plan) -> Sequence[Contender]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.env.action_masks import PLACES, draw_legal
+from vecwrap.env.action_masks import PLACES, draw_legal, legal_nearest_to_zero
 from vecwrap.env.policy import PolicyCall
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -38,6 +38,20 @@ class RandomPolicy:
         if action_masks is None:
             return self._space.sample()
         return draw_legal(self._single, action_masks, self._space.np_random)
+
+
+class ZerosPolicy:
+    """Takes the action nearest to zero; a legal one where the environment says which are."""
+
+    def __init__(self, env: VecEnv, zeros: Any) -> None:
+        self._zeros = zeros
+        self._single = env.single_action_space
+
+    def __call__(self, observations: Any, *, action_masks: BoolArray | None = None) -> Any:
+        return self._zeros if action_masks is None else legal_nearest_to_zero(self._single, action_masks)
+
+
+MASKS_OPTIONAL = (RandomPolicy, ZerosPolicy)  # without masks, all actions are legal
 
 
 class Player(VecEnvWrapper):
@@ -86,7 +100,7 @@ class Player(VecEnvWrapper):
         keywords: dict[str, Any] = {"infos": self._infos, "rng": self._rng, "rngs": self._rngs}
         if METHOD in self.given:
             masks = self._masks.find(observations, self._infos, np.flatnonzero(~self._idle))
-            if masks is None and not isinstance(self._policy, RandomPolicy):
+            if masks is None and not isinstance(self._policy, MASKS_OPTIONAL):
                 raise ArgumentError(
                     f"{self._where}: the policy takes {METHOD}, but {self.env!r} reports none, so it might choose "
                     f"illegal actions; expected {PLACES}. If all actions are legal, pass a callable without {METHOD}"

@@ -20,7 +20,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError, VecwrapError, did_you_mean
 from vecwrap.interrupts import comes_again, counted_once
 from vecwrap.sources.import_paths import import_target
-from vecwrap.tools.player import RandomPolicy
+from vecwrap.tools.player import RandomPolicy, ZerosPolicy
 from vecwrap.wrappers.monitor import Monitor
 
 Policy: TypeAlias = Callable[..., Any]
@@ -189,13 +189,12 @@ def _handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], 
 def find_policy(name: str, env: VecEnv) -> Policy:
     """Return a policy: ``random``, ``zeros`` (the action nearest to zero), or ``module:callable``; else SpecError.
 
-    ``random`` draws legal actions, if it is known which are.
+    Actions of ``random`` and ``zeros`` are legal, if it is known which are.
     """
     if name == "random":
         return RandomPolicy(env)
     if name == "zeros":
-        zeros = _nearest_to_zero(env.action_space)
-        return lambda observations: zeros
+        return ZerosPolicy(env, _nearest_to_zero(env.action_space))
     if ":" not in name:
         near = did_you_mean(name, ("random", "zeros"))
         raise SpecError(f"--policy: expected random, zeros or module:callable, got {name!r}.{near}")

@@ -22,8 +22,10 @@ from typing import Any
 
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.env.options import option_names
+from vecwrap.env.random_actions import RandomActions
 from vecwrap.env.saving import refuse_unread
-from vecwrap.errors import PlanError, SpecError, VecwrapError
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.errors import PlanError, SpecError, SubEnvError, VecwrapError
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.backends import find_runner
 from vecwrap.pipeline.build import build_plan
@@ -31,7 +33,7 @@ from vecwrap.pipeline.plan import Plan, into, plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.tools.bench import ASKED_FOR, driver
-from vecwrap.tools.measure import SEED, Throughput, action_batches
+from vecwrap.tools.measure import SEED, Throughput
 
 # Decided by tune; every other option of the pipeline's backend is the user's, and is kept.
 TRIED = ("workers", "envs_per_worker", "parent_share")
@@ -344,29 +346,43 @@ def answer(what: str, pipeline: dict[str, Any], seconds: float) -> None:
 
 def _one_environment(pipeline: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Make one sub-environment, reset it, and step it for a quarter of the time at most."""
+    try:
+        return _cost(PipelineSpec.from_dict(pipeline), seconds)
+    except SubEnvError as error:  # which of how many does not matter here
+        raise error.__cause__ or error from None
+
+
+def _cost(spec: PipelineSpec, seconds: float) -> dict[str, Any]:
     start = time.perf_counter()
-    env = plan(PipelineSpec.from_dict(pipeline)).factories[0]()
-    env.reset(seed=SEED)
-    first_seconds = time.perf_counter() - start
-    took: list[float] = []
-    busy: list[float] = []
-    batches = action_batches(env.action_space, 1, as_list=True)
-    end = time.perf_counter() + min(LONGEST_LOOK, seconds / 4)
-    while not busy or time.perf_counter() < end:
-        (action,) = batches[len(busy) % len(batches)]
-        start, computed = time.perf_counter(), time.process_time()
-        _, _, terminated, truncated, _ = env.step(action)
-        busy.append((time.process_time() - computed) / (time.perf_counter() - start))
-        took.append(time.perf_counter() - start)
-        if terminated or truncated:
-            env.reset()
-    env.close()
+    with _alone(spec) as env:
+        env.reset(seed=SEED)
+        first_seconds = time.perf_counter() - start
+        took: list[float] = []
+        busy: list[float] = []
+        draw = RandomActions(env, SEED)
+        over = False
+        end = time.perf_counter() + min(LONGEST_LOOK, seconds / 4)
+        while not busy or time.perf_counter() < end:
+            actions = draw()
+            start, computed = time.perf_counter(), time.process_time()
+            _, _, terminations, truncations, _ = env.step(actions)
+            if not over:  # else the step was a reset
+                busy.append((time.process_time() - computed) / (time.perf_counter() - start))
+                took.append((time.perf_counter() - start) / env.num_envs)
+            over = bool((terminations | truncations).any())
     return {
         "step_seconds": fmean(took),
         "steps": len(took),
         "busy": median(busy),  # the few steps that other programs interrupted only seem to wait
         "first_seconds": first_seconds,
     }
+
+
+def _alone(spec: PipelineSpec) -> VecEnv:
+    """One sub-environment, or game, in this process, with the wrappers that run around each; all, if they differ."""
+    n = len(plan(spec).environment.factories)
+    changes: dict[str, Any] = {"backend": "dummy", "batch_size": None, "autoreset": Autoreset.NEXT_STEP.value}
+    return plan(spec.override(n=n, **changes)).start()
 
 
 def _candidate(pipeline: dict[str, Any], seconds: float) -> dict[str, Any]:

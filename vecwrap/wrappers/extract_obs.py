@@ -8,7 +8,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
 from vecwrap.rows.batch import Batch
-from vecwrap.rows.members import refuse_missing
+from vecwrap.rows.members import check_keys
 
 
 class ExtractObs(VecEnvWrapper):
@@ -37,7 +37,7 @@ class ExtractObs(VecEnvWrapper):
         space = env.single_observation_space
         if not isinstance(space, spaces.Dict):
             raise PlanError(f"extract_obs: expected observations of a Dict space, got {space}; leave the wrapper out")
-        refuse_missing("extract_obs", space, (key,), "key")
+        check_keys("extract_obs", space, (key,), "key")
         super().__init__(env, space[key])
         self.key = key
 

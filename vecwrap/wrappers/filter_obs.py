@@ -8,7 +8,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
 from vecwrap.rows.batch import Batch
-from vecwrap.rows.members import refuse_missing
+from vecwrap.rows.members import check_keys
 
 
 class FilterObs(VecEnvWrapper):
@@ -39,7 +39,7 @@ class FilterObs(VecEnvWrapper):
         space = env.single_observation_space
         if not isinstance(space, spaces.Dict):
             raise PlanError(f"filter_obs: expected observations of a Dict space, got {space}; leave the wrapper out")
-        refuse_missing("filter_obs", space, keys)
+        keys = check_keys("filter_obs", space, keys)
         super().__init__(env, space)  # stores a copy, which may be changed
         for key in set(space.spaces) - set(keys):
             del self.single_observation_space.spaces[key]  # type: ignore[attr-defined]

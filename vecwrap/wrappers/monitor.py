@@ -20,7 +20,7 @@ import numpy as np
 from vecwrap.env.untrusted import open_regular
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, VecwrapError, check_info_key, one_of, printable, refuse_one_text, text_of
+from vecwrap.errors import PlanError, VecwrapError, check_info_key, one_of, printable, read_names, text_of
 from vecwrap.interrupts import at_exit
 from vecwrap.rows.infos import columns, row_of
 from vecwrap.rows.saved import fitting, put
@@ -159,9 +159,8 @@ class Monitor(VecEnvWrapper):
     ) -> None:
         super().__init__(env)
         self.dir = None if dir is None else Path(dir).absolute()
-        refuse_one_text("monitor: info_keys", info_keys)
         of_wrappers = [key for wrapper in reversed(env.chain[:-1]) for key in declared_by(type(wrapper)).episode_infos]
-        self.info_keys = tuple(dict.fromkeys((*of_wrappers, *info_keys)))
+        self.info_keys = tuple(dict.fromkeys((*of_wrappers, *read_names(info_keys))))
         self.per_env = per_env
         self.rewards = rewards
         self.resume = resume
@@ -217,6 +216,7 @@ class Monitor(VecEnvWrapper):
 
     def on_pipeline(self, pipeline: Any) -> None:
         self._pipeline_hash = pipeline.hash
+        self._warn_of_known()
 
     def on_step(self, step: StepResult) -> None:
         rows, self.latest = step.rows, ()
@@ -348,7 +348,8 @@ class Monitor(VecEnvWrapper):
         """Report these games, of which several may be of one row: the last is then the row's in ``infos``."""
         if not games:
             return
-        self._warn_of_another(step)
+        if self.stats_key in step.infos or self.stats_key in (step.final_infos or {}):
+            self._warn_of_another("the other")
         size = len(step.env_ids)
         values: dict[str, Any] = {"r": np.zeros(size), "l": np.zeros(size, np.int64), "t": np.zeros(size)}
         mask = np.zeros(size, np.bool_)
@@ -371,13 +372,19 @@ class Monitor(VecEnvWrapper):
         self.length_queue.append(episode.length)
         self.time_queue.append(episode.seconds)
 
-    def _warn_of_another(self, step: StepResult) -> None:
-        if not self._warned and (self.stats_key in step.infos or self.stats_key in (step.final_infos or {})):
+    def _warn_of_known(self) -> None:
+        """Warn before the first step, if it is known already what else reports the games."""
+        if self.stats_key == "episode" and self.core.description.monitor:
+            self._warn_of_another(self.core.description.monitor)
+
+    def _warn_of_another(self, monitor: str) -> None:
+        if not self._warned:
             self._warned = True
             warnings.warn(
                 f'monitor: infos["{self.stats_key}"] of the environment itself (as of Stable-Baselines3\'s Monitor) is '
                 f'renamed to "{self.stats_key}_", that of an inner wrapper replaced, and games are counted twice; '
-                'leave one of the two out, or rename this one with stats_key="..."',
+                f"leave one of the two out: {monitor} where the environments are made, as this wrapper reports the "
+                'same, or this wrapper; or rename this one with stats_key="..."',
                 stacklevel=2,
             )
 
@@ -385,6 +392,7 @@ class Monitor(VecEnvWrapper):
 
     def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
         self._open()
+        self._warn_of_known()
 
     def _open(self, steps: int = 0) -> None:
         others = [entry for entry in self.log if entry != "csv"]

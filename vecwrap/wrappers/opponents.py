@@ -10,7 +10,7 @@ import numpy as np
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import CheckpointError, PlanError, did_you_mean
+from vecwrap.errors import CheckpointError, PlanError, did_you_mean, read_names
 from vecwrap.rows.step_result import IntArray
 from vecwrap.sources.description import same_space
 from vecwrap.wrappers.selfplay.learner_rows import INFOS, LearnerRows
@@ -210,7 +210,7 @@ def _sides(env: VecEnv, seats: Sequence[int] | None) -> tuple[Side, Side]:
 def _seats(seat: str | tuple[str, ...], agents: tuple[str, ...]) -> list[int] | None:
     if seat == RANDOM_SEAT:
         return None
-    names = [seat] if isinstance(seat, str) else list(seat)
+    names = [seat] if seat in agents else list(read_names(seat))
     for name in names:
         if name not in agents:
             near = did_you_mean(str(name), [*agents, RANDOM_SEAT])

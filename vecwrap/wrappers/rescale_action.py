@@ -10,7 +10,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
 from vecwrap.rows.batch import Batch
-from vecwrap.rows.members import Line, box_between, is_box
+from vecwrap.rows.members import Bounds, Line, box_between, is_box
 from vecwrap.rows.step_result import IntArray
 
 
@@ -25,8 +25,8 @@ class RescaleAction(VecEnvWrapper):
 
     Args:
         env: what it wraps; its actions are a bounded Box of floats.
-        low: the lowest action.
-        high: the highest action.
+        low: the lowest action: a number, or one for each element, in a list or an array that NumPy broadcasts.
+        high: the highest action, likewise.
 
     Raises:
         PlanError: the action space is not a Box of floats or has no bounds, or ``low`` and ``high`` do not fit.
@@ -42,7 +42,7 @@ class RescaleAction(VecEnvWrapper):
         >>> env.close()
     """
 
-    def __init__(self, env: VecEnv, low: float = -1.0, high: float = 1.0) -> None:
+    def __init__(self, env: VecEnv, low: Bounds = -1.0, high: Bounds = 1.0) -> None:
         super().__init__(env)
         space: Any = env.single_action_space
         if not (is_box(space) and np.issubdtype(space.dtype, np.floating)):
@@ -52,7 +52,7 @@ class RescaleAction(VecEnvWrapper):
                 f"rescale_action: expected actions with bounds, got {space}; if clip_action removed them, put it "
                 "outside this wrapper"
             )
-        outer = box_between("rescale_action", low, high, space.shape, space.dtype)
+        outer = box_between("rescale_action", low, high, space, space.dtype)
         self._line = Line(outer, space)
         self.face.has_actions(self, outer)
 

@@ -19,6 +19,7 @@ import sys
 import time
 
 import gymnasium
+import numpy as np
 
 
 class Toy(gymnasium.Env):
@@ -39,6 +40,23 @@ class Waits(Toy):
 class Raises(Toy):
     def step(self, action):
         raise ValueError("the wheel\\ncame off")
+
+
+class Masked(Toy):
+    action_space = gymnasium.spaces.Discrete(9)
+
+    def seen(self):
+        self.time = getattr(self, "time", 0) + 1
+        return {"action_mask": np.arange(9) == self.time % 9}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, self.seen()
+
+    def step(self, action):
+        if action != self.time % 9:
+            raise ValueError(f"illegal action {action}")
+        return 0, 0.0, self.time % 5 == 0, False, self.seen()
 
 
 class Dies(Toy):
@@ -76,6 +94,13 @@ def test_a_candidate_has_a_rate_of_each_sample():
     assert len(found["rates"]) == 5
     assert min(found["rates"]) > 0
     assert found["start_seconds"] > 0
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}])
+def test_the_actions_that_are_measured_are_legal(toys, options):
+    pipeline = {**toys("Masked"), **options}
+    assert measured("environment", pipeline, SOON)["steps"] > 0
+    assert min(measured("candidate", pipeline, 4.0)["rates"]) > 0
 
 
 def test_what_it_raises_is_told_in_one_line(toys):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vecwrap.errors import PlanError, cut, in_a_line, install_command, is_installed, one_of, printable
+from vecwrap.errors import PlanError, cut, in_a_line, install_command, is_installed, one_of, printable, read_names
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.import_paths import import_target, is_import_path
 from vecwrap.wrappers.recording.run_files import GrowingFile, move_aside, seen_from_here, take_unused
@@ -66,8 +66,8 @@ class Ended(NamedTuple):
 
 def read_log(log: Any) -> tuple[Any, ...]:
     """Return what ``log`` names, with import paths imported; refuse what is unknown, or not installed."""
-    entries = log.split("+") if isinstance(log, str) and not is_import_path(log) else log
-    entries = tuple(entries) if isinstance(entries, (list, tuple)) else (entries,)
+    is_list = isinstance(log, (list, tuple)) or (isinstance(log, str) and not is_import_path(log))
+    entries = read_names(log) if is_list else (log,)
     for entry in entries:
         if isinstance(entry, str) and not is_import_path(entry):
             one_of("monitor: log", entry, NAMES)

@@ -1,0 +1,46 @@
+"""Random play: legal actions wherever an environment says which are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy, deepcopy
+from typing import Any
+
+import numpy as np
+
+from vecwrap.env.action_masks import draw_legal
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.rows.step_result import IntArray
+
+
+class RandomActions:
+    """Draws actions for an environment, whose own `step` or `send` receives them.
+
+    An action depends only on the sub-environment, on how many it has had, and on its mask if the environment reports
+    any. ``start`` is the number of the first sub-environment.
+    """
+
+    def __init__(self, env: VecEnv, seed: int, start: int = 0) -> None:
+        self.env = env
+        self.spaces = [deepcopy(env.single_action_space) for _ in range(env.num_envs)]
+        for i, space in enumerate(self.spaces):
+            space.seed(seed + start + i)
+
+    def __call__(self, env_ids: Sequence[int] | IntArray | None = None) -> list[Any]:
+        """Return an action for each of these sub-environments, none of which is pending; None: for all."""
+        ids = np.arange(len(self.spaces)) if env_ids is None else np.asarray(env_ids, np.int64)
+        masks = self.env.face.action_masks.now(ids)
+        if masks is None:
+            return [self.spaces[i].sample() for i in ids.tolist()]
+        return [draw_legal(self.spaces[i], masks[[i]], self.spaces[i].np_random)[0] for i in ids.tolist()]
+
+    def unused(self) -> Any:
+        """Return an action for a row that will not act, without affecting the actions of the rest."""
+        return deepcopy(self.spaces[0]).sample()
+
+    def continued(self, env: VecEnv) -> RandomActions:
+        """Return what goes on drawing from here for another environment, without affecting these actions."""
+        other = copy(self)
+        other.env = env
+        other.spaces = deepcopy(self.spaces)
+        return other
