@@ -6,7 +6,8 @@
 
 Proximal policy optimisation (Schulman et al., 2017), in which illegal moves have probability 0 (Huang and Ontañón,
 2022). Half of the games are against the present policy, the others against snapshots of it, most often those that beat
-it (prioritised fictitious self-play, Vinyals et al., 2019).
+it (prioritised fictitious self-play, Vinyals et al., 2019). In connect four, the net is built to play mirrored boards
+alike (van der Pol et al., 2020), so that each game teaches its mirror image too.
 """
 
 import argparse
@@ -45,7 +46,7 @@ class Game(NamedTuple):
     line: int  # how many in a row win
     entropy: float  # the coefficient of its bonus
     epochs: int
-    mirror: bool  # whether to learn from each game twice, with left and right exchanged
+    mirror: bool  # whether the policy is symmetric: if left and right are exchanged, so are its moves, the columns
     steps: int
 
     @property
@@ -74,11 +75,16 @@ GAMES = {
 
 
 class Agent(nn.Module):
-    """A policy and a value on one net, whose filters see as much of the board as a line needs."""
+    """A policy and a value on one net, whose filters see as much of the board as a line needs.
+
+    A symmetric one averages what the net says of a board and of its mirror image. Learning from mirrored games instead
+    would be wrong: their moves were drawn for the original boards, by other probabilities than PPO's ratios assume.
+    """
 
     def __init__(self, game):
         super().__init__()
         windows = (game.rows - game.line + 1) * (game.columns - game.line + 1)
+        self.mirror = game.mirror
         self.body = nn.Sequential(
             nn.Conv2d(2, FILTERS, game.line), nn.ReLU(), nn.Flatten(), nn.Linear(FILTERS * windows, WIDTH), nn.ReLU()
         )
@@ -87,9 +93,14 @@ class Agent(nn.Module):
 
     def forward(self, observations, masks):
         """Give the distribution of legal moves and the values, (m,) each, of m boards."""
-        seen = self.body(torch.as_tensor(observations).float())
-        logits = self.actor(seen).masked_fill(~torch.as_tensor(masks), -1e9)
-        return Categorical(logits=logits, validate_args=False), self.critic(seen).squeeze(-1)
+        boards = torch.as_tensor(observations).float()
+        seen = self.body(torch.cat([boards, boards.flip(-1)]) if self.mirror else boards)
+        logits, values = self.actor(seen), self.critic(seen).squeeze(-1)
+        if self.mirror:
+            (logits, mirrored), values = logits.chunk(2), sum(values.chunk(2)) / 2
+            logits = (logits + mirrored.flip(-1)) / 2
+        logits = logits.masked_fill(~torch.as_tensor(masks), -1e9)
+        return Categorical(logits=logits, validate_args=False), values
 
     @torch.no_grad()
     def sample(self, observations, *, action_masks, rng):
@@ -149,23 +160,10 @@ def advantages(rewards, dones, values):
     return result
 
 
-def mirrored(observations, masks, actions):
-    """Exchange left and right."""
-    move, columns = np.arange(masks.shape[-1]), observations.shape[-1]
-    there = move + columns - 1 - 2 * (move % columns)
-    return observations[..., ::-1], masks[..., there], there[actions]
-
-
 def update(agent, optimizer, rollout, last, game):
     """Some epochs of minibatches on what one rollout brought."""
     observations, masks, actions, rewards, dones = map(np.stack, zip(*rollout, strict=True))
     seen, legal = (np.stack([*column, end]) for column, end in zip((observations, masks), last, strict=True))
-    if game.mirror:
-        seen, legal, actions = (
-            np.concatenate(both, axis=1)
-            for both in zip((seen, legal, actions), mirrored(seen, legal, actions), strict=True)
-        )
-        rewards, dones = np.tile(rewards, 2), np.tile(dones, 2)
     with torch.no_grad():
         distribution, values = agent(seen.reshape(-1, *seen.shape[2:]), legal.reshape(-1, legal.shape[2]))
         values = values.reshape(len(rewards) + 1, -1)
@@ -184,7 +182,9 @@ def update(agent, optimizer, rollout, last, game):
             loss = policy_loss + VALUE * value_loss - game.entropy * distribution.entropy().mean()
             optimizer.zero_grad()
             loss.backward()
-            nn.utils.clip_grad_norm_(agent.parameters(), MAX_NORM)
+            norm = nn.utils.clip_grad_norm_(agent.parameters(), MAX_NORM)
+            if not norm.isfinite():
+                raise FloatingPointError(f"training: expected a finite gradient, got {norm}: lower LEARNING_RATE")
             optimizer.step()
 
 

@@ -302,23 +302,94 @@ def test_the_advantages_of_selfplay_are_those_of_the_definition(selfplay):
         assert found[t, i] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("title", ["tictactoe", "connect_four"])
-def test_mirrored_games_of_selfplay_are_what_the_games_show_if_mirrored_moves_are_played(selfplay, title):
-    game, rng = selfplay.GAMES[title], np.random.default_rng(3)
-    wrappers = selfplay.WRAPPERS
-    env, other = (vecwrap.build(game.env, n=4, wrappers=wrappers, backend="dummy") for _ in range(2))
+def rollout_of(selfplay, agent, game, steps=30):
+    """What `train` collects: rows of what was seen, what was legal, what was done and paid; and the last boards."""
+    rng, rows = np.random.default_rng(3), []
+    with selfplay.games(game, ["random"], n=4) as env:
+        observations, masks = env.reset(seed=1)[0], env.action_masks()
+        for _ in range(steps):
+            actions = agent.sample(observations, action_masks=masks, rng=rng)
+            following, rewards, terminations, truncations, _ = env.step(actions)
+            rows.append((observations, masks, actions, rewards, terminations | truncations))
+            observations, masks = following, env.action_masks()
+    return rows, (observations, masks)
+
+
+def an_agent(selfplay, title, seed=4):
+    """An agent whose moves depend on the board, unlike those of one that has not learnt yet."""
+    import torch
+
+    torch.manual_seed(seed)
+    agent = selfplay.Agent(selfplay.GAMES[title])
+    torch.nn.init.normal_(agent.actor.weight, std=4)
+    return agent
+
+
+def test_the_mirror_image_of_connect_four_is_the_game_in_which_mirrored_moves_are_played(selfplay):
+    game, rng = selfplay.GAMES["connect_four"], np.random.default_rng(3)
+    env, other = (vecwrap.build(game.env, n=4, wrappers=selfplay.WRAPPERS, backend="dummy") for _ in range(2))
     observations, masks = env.reset(seed=1)[0], env.action_masks()
-    seen = other.reset(seed=1)[0], other.action_masks()
+    seen, legal = other.reset(seed=1)[0], other.action_masks()
     for _ in range(40):
+        np.testing.assert_array_equal(observations[..., ::-1], seen)
+        np.testing.assert_array_equal(masks[:, ::-1], legal)
         actions = (rng.random(masks.shape) * masks).argmax(1)
-        *there, moves = selfplay.mirrored(observations, masks, actions)
-        np.testing.assert_array_equal(there[0], seen[0])
-        np.testing.assert_array_equal(there[1], seen[1])
         observations, rewards, *_ = env.step(actions)
-        following, others, *_ = other.step(moves)
+        seen, others, *_ = other.step(6 - actions)
         np.testing.assert_array_equal(rewards, others)
-        masks, seen = env.action_masks(), (following, other.action_masks())
+        masks, legal = env.action_masks(), other.action_masks()
+    assert game.mirror
     assert rewards.shape == (8,)
+
+
+def test_a_mirrored_move_of_connect_four_has_the_probability_with_which_the_move_was_drawn(selfplay):
+    game, agent = selfplay.GAMES["connect_four"], an_agent(selfplay, "connect_four")
+    rows, _ = rollout_of(selfplay, agent, game)
+    observations, masks, actions = (np.concatenate(column) for column in list(zip(*rows, strict=True))[:3])
+    distribution, values = agent(observations, masks)
+    mirrored, same_values = agent(observations[..., ::-1].copy(), masks[:, ::-1].copy())
+    drawn = distribution.probs.detach().numpy()[np.arange(len(actions)), actions]
+    np.testing.assert_allclose(mirrored.probs.detach().numpy()[np.arange(len(actions)), 6 - actions], drawn, rtol=1e-4)
+    np.testing.assert_allclose(same_values.detach(), values.detach(), atol=1e-5)
+    assert drawn.std() > 0.1, "the moves do not depend on the board"
+    other = an_agent(selfplay, "connect_four")
+    other.mirror = False
+    one, two = (
+        other(observations, masks)[0].probs,
+        other(observations[..., ::-1].copy(), masks[:, ::-1].copy())[0].probs,
+    )
+    assert (one - two.flip(-1)).abs().max() > 0.1, "this net is symmetric without help"
+
+
+@pytest.mark.parametrize("title", ["tictactoe", "connect_four"])
+def test_ppo_learns_from_the_moves_that_were_drawn_and_compares_with_their_probabilities(selfplay, monkeypatch, title):
+    """Mirrored moves, drawn for other boards, were among them: their probabilities sank without end, and became NaN."""
+    torch, game, agent = selfplay.torch, selfplay.GAMES[title], an_agent(selfplay, title)
+    rows, last = rollout_of(selfplay, agent, game)
+    drawn = [agent(seen, legal)[0].probs.detach().numpy()[range(4), actions] for seen, legal, actions, *_ in rows]
+    learnt, ratios, log_prob, exp = [], [], selfplay.Categorical.log_prob, torch.Tensor.exp
+    monkeypatch.setattr(selfplay.Categorical, "log_prob", lambda *a: learnt.append(log_prob(*a)) or learnt[-1])
+    monkeypatch.setattr(torch.Tensor, "exp", lambda x: ratios.append(exp(x)) or ratios[-1])
+    monkeypatch.setattr(selfplay, "MINIBATCHES", 1)
+    selfplay.update(agent, torch.optim.SGD(agent.parameters(), lr=0.0), rows, last, game)
+    assert len(learnt) == len(ratios) == game.epochs
+    np.testing.assert_allclose(np.sort(learnt[0].detach()), np.sort(np.log(drawn), axis=None), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(ratios[0].detach(), 1, rtol=1e-3)
+
+
+@pytest.mark.parametrize("broken", ["rewards", "weights"])
+def test_training_that_diverges_ends_with_a_message_and_keeps_the_weights(selfplay, broken):
+    game, agent = selfplay.GAMES["connect_four"], an_agent(selfplay, "connect_four")
+    rows, last = rollout_of(selfplay, agent, game, steps=8)
+    if broken == "rewards":
+        rows[3] = (*rows[3][:3], rows[3][3] * np.nan, rows[3][4])
+    else:
+        agent.actor.weight.data[0, 0] = np.nan
+    before = {name: tensor.clone() for name, tensor in agent.state_dict().items()}
+    with pytest.raises(FloatingPointError, match=r"expected a finite gradient, got (nan|inf): lower LEARNING_RATE"):
+        selfplay.update(agent, selfplay.torch.optim.Adam(agent.parameters()), rows, last, game)
+    for name, tensor in agent.state_dict().items():
+        np.testing.assert_array_equal(tensor, before[name])
 
 
 def any_move(observations, *, action_masks):

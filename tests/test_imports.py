@@ -84,3 +84,41 @@ def test_a_name_that_is_not_here_is_answered_with_the_one_that_is(name, said):
 
     with pytest.raises(AttributeError, match=said):
         getattr(vecwrap, name)
+
+
+def test_public_modules_are_there_without_an_import_of_their_own_and_load_when_first_used(base):
+    code = (
+        "import gymnasium, numpy\nimport vecwrap\n"
+        "assert vecwrap.wrappers.monitor.Monitor.__name__ == 'Monitor'\n"
+        "assert issubclass(vecwrap.errors.CheckpointError, vecwrap.VecwrapError)"
+    )
+    loaded = modules_after(code)
+    assert "vecwrap.wrappers.monitor" in loaded
+    assert loaded.isdisjoint({"vecwrap.wrappers.video", "vecwrap.testing", *HEAVY})
+
+
+def test_every_module_of_a_wrapper_is_known_to_type_checkers_and_at_run_time():
+    import re
+    from pathlib import Path
+
+    import vecwrap
+
+    folder = Path(vecwrap.wrappers.__file__).parent
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    named = re.findall(r"^    from vecwrap\.wrappers import (\w+) as \1$", (folder / "__init__.py").read_text(), re.M)
+    assert sorted(named) == sorted(modules)
+    for name in modules:
+        assert getattr(vecwrap.wrappers, name).__name__ == f"vecwrap.wrappers.{name}"
+
+
+def test_a_module_that_no_wrapper_has_is_refused_and_a_missing_package_is_not_hidden(monkeypatch):
+    import vecwrap
+
+    with pytest.raises(AttributeError, match=r"no attribute 'monitr'.*vecwrap list"):
+        vecwrap.wrappers.monitr  # noqa: B018
+    assert not hasattr(vecwrap.wrappers, "__wrapped__")
+    monkeypatch.delitem(sys.modules, "vecwrap.wrappers.resize", raising=False)
+    monkeypatch.delattr(vecwrap.wrappers, "resize", raising=False)
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(ModuleNotFoundError, match="gymnasium"):
+        vecwrap.wrappers.resize  # noqa: B018

@@ -17,6 +17,9 @@ from sys import _getframe
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vecwrap import errors as errors
+    from vecwrap import testing as testing
+    from vecwrap import wrappers as wrappers
     from vecwrap.adapters.gymnasium import register as register
     from vecwrap.adapters.sb3 import from_sb3 as from_sb3
     from vecwrap.adapters.sb3 import to_sb3 as to_sb3
@@ -75,6 +78,8 @@ _PUBLIC = {
 
 __all__ = ["__version__", *_PUBLIC]
 
+_MODULES = ("errors", "testing", "wrappers")  # public modules, as in vecwrap.wrappers.monitor.Monitor
+
 
 # What people look for who come from elsewhere, and the wrapper that does it here.
 _WRAPPERS = {
@@ -125,6 +130,8 @@ if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
             value = getattr(import_module(_PUBLIC[name]), name)
             globals()[name] = value  # later lookups are free
             return value
+        if name in _MODULES:
+            return import_module(f"vecwrap.{name}")
         if name in _ELSEWHERE and _getframe(1).f_code.co_name == "_handle_fromlist":
             # `from vecwrap import name` would replace the text of an AttributeError with its own
             raise ImportError(f"cannot import name {name!r} from 'vecwrap'. Here it is {_ELSEWHERE[name]}", name=name)
