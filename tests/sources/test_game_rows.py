@@ -154,7 +154,9 @@ class Trial:
                 assert own == [(score, length) for name, score, length in model.episodes if name == agent]
         counted = self.statistics.rewards.statistics
         assert round(counted.count) == len(self.returns)
-        np.testing.assert_allclose([counted.mean, counted.var], [np.mean(self.returns), np.var(self.returns)], rtol=1e-4)
+        np.testing.assert_allclose(
+            [counted.mean, counted.var], [np.mean(self.returns), np.var(self.returns)], rtol=1e-4
+        )
 
 
 def plain(row):

@@ -336,9 +336,7 @@ class Game(Several):
                 slots.put_info(row, info or {})
             put(observation)
 
-    def _go_on_without(
-        self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any
-    ) -> None:
+    def _go_on_without(self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any) -> None:
         """Have agents leave that are done, and others come; one may do both in this step."""
         before, self._present = self._present, list(self.env.agents)
         stay: list[tuple[Any, int]] = []
