@@ -356,11 +356,8 @@ class Game(Several):
                     f"{agent} is no longer in agents, though neither terminated nor truncated: expected one of the two "
                     "in the step in which it leaves"
                 )
-        done = {
-            agent: (bool(terminations.get(agent)), bool(truncations.get(agent)))
-            for agent in {**terminations, **truncations}
-            if terminations.get(agent) or truncations.get(agent)
-        }
+        flags = {agent: (bool(terminations.get(agent)), bool(truncations.get(agent))) for agent in terminations}
+        done = {agent: both for agent, both in flags.items() if any(both)}
         visitors = self._visitors(done, before, observations, rewards)
         for agent in [*self._present, *visitors]:
             if agent in before or agent in self._others:
