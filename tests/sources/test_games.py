@@ -16,6 +16,7 @@ from vecwrap.rows import batch as batches
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.infos import row_of
 from vecwrap.sources.parts import PartFactory
+from vecwrap.wrappers.monitor import Monitor
 
 BACKENDS = {
     "dummy": DummyBackend,
@@ -166,18 +167,8 @@ GAMES = {
     "archers": archers,
     "pursuit": pursuit,
 }
-AGENTS = {
-    "party": 4,
-    "turns": 4,
-    "guests": 4,
-    "returning": 4,
-    "crowd": 4,
-    "lingering crowd": 4,
-    "spread": 3,
-    "texas": 3,
-    "archers": 4,
-    "pursuit": 3,
-}
+OF_FOUR = ("party", "turns", "guests", "returning", "crowd", "lingering crowd", "archers")
+AGENTS = {**dict.fromkeys(OF_FOUR, 4), "spread": 3, "texas": 3, "pursuit": 3}
 STEPS = {"chess": 60, "archers": 30, "pursuit": 40}  # of those that cost much
 
 
@@ -820,6 +811,41 @@ def test_a_lost_game_is_made_anew_and_the_others_do_not_notice(name, loss, mode)
                 env.set_attr("bonus", 0.0, indices=[4])
         assert restarted == 4
         assert env.health().restarts.tolist() == [0] * 4 + [4] * 4 + [0] * 8
+
+
+class Alone(Turns):
+    """A game that dot never joins, and that ann has left when it is lost."""
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed, options)
+        self.agents = ["ann", "bob", "cyd"]
+        self.terminations["ann"], self.agent_selection = True, "ann"
+        self._skip_agent_selection = "bob"
+
+    def step(self, action):
+        if action == 1:
+            raise RuntimeError("as asked")
+        if self.is_done(self.agent_selection):
+            self._was_dead_step(action)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["dummy", "shmem"])
+def test_who_never_joined_a_lost_game_is_not_truncated(name, mode):
+    """Nor who has left it already; only of those who were in it an episode is lost."""
+    options = {"on_failure": "restart", "restart_backoff": 0.0, "autoreset": mode}
+    games = []
+    with Monitor(BACKENDS[name](parts(Alone, 4, 2), **options), log=games.append) as env:
+        env.reset(seed=1)
+        env.step([0] * 8)  # ann leaves
+        assert env.alive.tolist() == [False, True, True, False] * 2
+        _, rewards, terminations, truncations, infos = env.step([0, 1, 0, 0] + [0] * 4)
+        assert truncations[:4].tolist() == [False, True, True, False]
+        assert terminations[:4].tolist() == [mode == "episodic", False, False, False]
+        assert not rewards.any()
+        assert infos["_restarted"].tolist() == [True] * 4 + [False] * 4
+        assert env.health().lost_episodes.tolist() == [0, 1, 1, 0] + [0] * 4
+    assert {(game.env, game.agent) for game in games} == {(0, "ann"), (4, "ann")}
 
 
 def test_on_ray_too():

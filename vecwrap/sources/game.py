@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NoReturn
-
-from gymnasium import spaces
-from gymnasium.vector.utils import batch_space, create_empty_array, iterate
+from typing import Any, ClassVar
 
 from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.rows.batch import row as row_of
@@ -20,8 +17,17 @@ from vecwrap.rows.infos import own_copy
 from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, chain_of_game, is_game, same_space
+from vecwrap.sources.description import Description, chain_of_game, same_space
 from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.game_env import (
+    Shortcut,
+    five_of,
+    is_parallel,
+    nothing_of,
+    pair_of,
+    refuse_lacking,
+    refuse_other,
+)
 from vecwrap.sources.own_spaces import own_spaces_of_game
 from vecwrap.sources.raw_rewards import float_reward
 from vecwrap.sources.saving import game_state, load_game_state
@@ -161,7 +167,7 @@ class Game(Several):
             if agent not in env.agents:  # it may join later
                 self._put[self._seat_of[agent]](nothing_of(self.observation_space))
         if self.is_parallel:
-            self._open_all(*self._pair(result))
+            self._open_all(*pair_of(result))
         else:
             self._open_turns()
         self._write_frames()
@@ -192,7 +198,7 @@ class Game(Several):
         self._let_act([(agent, self._seat(agent)) for agent in self._present if agent not in self._others])
         for agent, seat in self._acting:
             if agent not in observations:
-                self._refuse_lacking(agent, observations=observations)
+                refuse_lacking(agent, observations=observations)
             self._open(seat, observations[agent], (infos or {}).get(agent) or {})
             self._slots.waits[self._first_row + seat] = False
 
@@ -282,10 +288,7 @@ class Game(Several):
         if self._others:
             everyone = {**self._others, **chosen}
             chosen = {agent: everyone[agent] for agent in self._present if agent in everyone}
-        result = self.env.step(chosen)
-        if not isinstance(result, tuple) or len(result) != 5:
-            got = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
-            raise PlanError(f"step: expected PettingZoo's five dicts, got {got}")
+        result = five_of(self.env.step(chosen))
         self._moves += 1
         self._write_all(*result)
 
@@ -299,7 +302,7 @@ class Game(Several):
         slots.waits[own] = False
         for agent, seat in acting:
             if agent not in rewards or agent not in observations:
-                self._refuse_lacking(agent, rewards=rewards, observations=observations)
+                refuse_lacking(agent, rewards=rewards, observations=observations)
             self._pay(first + seat, rewards[agent])
             self._write(seat, observations[agent], infos.get(agent) or {})
         if changed:
@@ -329,7 +332,7 @@ class Game(Several):
             try:
                 reward, observation = rewards[agent], observations[agent]
             except KeyError:
-                self._refuse_lacking(agent, rewards=rewards, observations=observations)
+                refuse_lacking(agent, rewards=rewards, observations=observations)
             paid[row] = raw[row] = reward if type(reward) in NUMBERS else float_reward(reward)
             info = infos.get(agent)
             if info or slots.informed:
@@ -342,7 +345,7 @@ class Game(Several):
         stay: list[tuple[Any, int]] = []
         for agent, seat in self._acting:
             if agent not in terminations or agent not in truncations:
-                self._refuse_lacking(agent, terminations=terminations, truncations=truncations)
+                refuse_lacking(agent, terminations=terminations, truncations=truncations)
             terminated, truncated = bool(terminations[agent]), bool(truncations[agent])
             if terminated or truncated:
                 self._leave(seat, terminated, truncated, observations[agent], infos.get(agent) or {})
@@ -353,18 +356,15 @@ class Game(Several):
                     f"{agent} is no longer in agents, though neither terminated nor truncated: expected one of the two "
                     "in the step in which it leaves"
                 )
-        done = {
-            agent: (bool(terminations.get(agent)), bool(truncations.get(agent)))
-            for agent in {**terminations, **truncations}
-            if terminations.get(agent) or truncations.get(agent)
-        }
+        flags = {agent: (bool(terminations.get(agent)), bool(truncations.get(agent))) for agent in terminations}
+        done = {agent: both for agent, both in flags.items() if any(both)}
         visitors = self._visitors(done, before, observations, rewards)
         for agent in [*self._present, *visitors]:
             if agent in before or agent in self._others:
                 continue
             seat = self._seat(agent)
             if agent not in observations:
-                self._refuse_lacking(agent, observations=observations)
+                refuse_lacking(agent, observations=observations)
             row, info = self._first_row + seat, infos.get(agent) or {}
             if agent in done:
                 self._pay(row, rewards.get(agent, 0.0))
@@ -485,15 +485,6 @@ class Game(Several):
             raise PlanError(
                 f"expected an agent of possible_agents ({', '.join(map(str, self.agents))}), got {agent!r}"
             ) from None
-
-    def _refuse_lacking(self, agent: Any, **given: Any) -> NoReturn:
-        what, values = next((name, values) for name, values in given.items() if agent not in values)
-        raise PlanError(f"expected {what} of every agent that acts, got none of {agent}: {list(values)}")
-
-    def _pair(self, result: Any) -> tuple[Any, Any]:
-        if isinstance(result, tuple) and len(result) == 2:
-            return result
-        raise PlanError(f"reset: expected a dict of observations and one of infos, got {type(result).__name__}")
 
     def _refuse_changed(self) -> None:
         for agent, (observations, actions) in zip(self.agents, self._given_spaces, strict=True):
@@ -657,52 +648,3 @@ class Game(Several):
         if takeover.resting is not None and not slots.shared:
             observation, slots.terminations[at], slots.truncations[at] = takeover.resting
             slots.observations.put(at, observation)
-
-
-def refuse_other(env: Any) -> None:
-    if not is_game(type(env)):
-        raise PlanError(f"expected PettingZoo's AECEnv or ParallelEnv from the factory, got {type(env).__name__}")
-
-
-def is_parallel(env: Any) -> bool:
-    return next(kind.__name__ for kind in type(env).__mro__ if kind.__name__ in ("AECEnv", "ParallelEnv")) != "AECEnv"
-
-
-def nothing_of(space: spaces.Space[Any]) -> Any:
-    return next(iter(iterate(batch_space(space, 1), create_empty_array(space, 1))))
-
-
-_ORDER = "OrderEnforcingWrapper"
-_TRANSPARENT = frozenset(  # without state of their own
-    {_ORDER, "AssertOutOfBoundsWrapper", "TerminateIllegalWrapper", "ClipOutOfBoundsWrapper", "CaptureStdoutWrapper"}
-)
-
-
-class Shortcut:
-    """Gives what an ``AECEnv`` gives, past PettingZoo's wrappers, which forward each attribute through all of them.
-
-    ``play`` steps and observes, ``state`` knows.
-    """
-
-    def __init__(self, env: Any) -> None:
-        from pettingzoo.utils.env import AECEnv
-
-        # Without the wrapper that only checks the order of calls, which is ours.
-        self.play = env.env if _name(env) == _ORDER else env
-        self.state = env
-        while _name(self.state) in _TRANSPARENT:
-            self.state = self.state.env
-        self._last: Any = None if type(env).last is AECEnv.last else env.last
-
-    def last(self, agent: Any) -> tuple[Any, Any, Any, Any, Any]:
-        """As ``env.last()``, of the agent whose turn it is."""
-        if self._last is not None:
-            return self._last()  # type: ignore[no-any-return]
-        seen, state = self.play.observe(agent), self.state
-        paid = state._cumulative_rewards[agent]  # noqa: SLF001  # as AECEnv.last does
-        return seen, paid, state.terminations[agent], state.truncations[agent], state.infos[agent]
-
-
-def _name(env: Any) -> str:
-    kind = type(env)
-    return kind.__name__ if kind.__module__.startswith("pettingzoo.utils.wrappers.") else ""

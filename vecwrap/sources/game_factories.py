@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 
 from vecwrap.sources.factories import RenderMode, own_arguments
-from vecwrap.sources.game import refuse_other
+from vecwrap.sources.game_env import refuse_other
 from vecwrap.sources.seats import ALL, Seats
 
 PETTINGZOO = "pettingzoo"
