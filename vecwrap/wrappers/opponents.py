@@ -73,8 +73,8 @@ class Opponents(VecEnvWrapper):
         deterministic: passed to models with ``predict``.
 
     Attributes:
-        pool: the ``OpponentPool``; results of games are recorded in it while ``training`` is True and the pool knows
-            that it is trained against: ``pool.current`` is set, or ``pool.records``.
+        pool: the ``OpponentPool``; results of games are recorded in it while ``training`` is True, in a folder only
+            if a training says that it is one: it sets ``pool.current``, or ``pool.records = True``.
         sides_alike: whether the learner has the spaces of its opponents, so that its snapshots can be members.
 
     Raises:
