@@ -124,6 +124,7 @@ class Opponents(VecEnvWrapper):
     ) -> None:
         self.pool = opened(pool)
         self._has_recorded = False
+        self._of_reset: list[tuple[str, float, int]] = []  # results that are not recorded yet
         super().__init__(env)
         if not env.possible_agents or env.core.books.agents != len(env.possible_agents):
             raise PlanError(f"expected games of several agents with all of their rows, got {env!r}")
@@ -148,7 +149,12 @@ class Opponents(VecEnvWrapper):
         seats = self._seats or [0]
         num_seats = len(seats)
         moves = Moves(self.pool, others.action_space, deterministic=deterministic, where="opponents")
-        ways: Any = {"draw": self._draw, "score": result or score_of, "record": self._record}
+        ways: Any = {
+            "draw": self._draw,
+            "score": result or score_of,
+            "record": self._record,
+            "before_step": self._before_step,
+        }
         self._learner = LearnerRows(env, seats, moves, own=own, others=others, **ways)
         self.possible_agents = env.possible_agents if num_seats > 1 else ()
         self._number_rows(self._learner, env.num_envs // len(env.possible_agents) * num_seats, together=num_seats)
@@ -170,9 +176,21 @@ class Opponents(VecEnvWrapper):
         return name, [seat] if self._seats is None else self._seats
 
     def _record(self, opponent: str, result: float, seat: int) -> None:
-        if self.training and self.pool.is_training:
+        if self.training:
+            self._of_reset.append((opponent, result, seat))
+            self._record_all()
+
+    def _record_all(self) -> None:
+        if self.pool.is_training and self._of_reset:
             self._has_recorded = True
-            self.pool.record(opponent, result, seat=seat)
+            for opponent, result, seat in self._of_reset:
+                self.pool.record(opponent, result, seat=seat)
+            self._of_reset.clear()
+
+    def _before_step(self) -> None:
+        """Forget games of no training; one that begins with a reset, as in Stable-Baselines3, has said so by now."""
+        self._record_all()
+        self._of_reset.clear()
 
     def wrapper_state(self) -> dict[str, Any]:
         return self._learner.state()
