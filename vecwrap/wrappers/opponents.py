@@ -36,14 +36,20 @@ class Opponents(VecEnvWrapper):
 
     When a game begins, its opponent and the learner's seat are drawn from the game's own numbers, which depend on its
     seed and on how many games it has played since; so they are the same on every backend and for any number of
-    workers. One opponent plays all other seats of a game, and never changes within it. A game that ends before the
-    learner's first move is followed by the next one at once and has no result; one that the learner has left is
-    played to its end at once.
+    workers. One opponent plays all other seats of a game, and never changes within it. A game that the learner has
+    left is played to its end at once.
 
     ``infos`` has the columns ``opponent`` (text), ``seat`` (int64, the learner's first) and, where a game ended,
     ``result`` (1.0, 0.0 or -1.0; absent if the game was lost with its sub-environment). They are about the step: in
     same-step mode, where the next game begins in the step that ended one, they are of the game that ended. A monitor
     around this wrapper writes all three.
+
+    A game may end before the learner's first move: another agent resigns, or knocks the learner out. It counts in the
+    step or reset in which it happens, and the next game follows at once: results, a monitor and ``evaluate`` have it,
+    with length 0 and its reward, and ``infos["games_ended"]`` (int64) says how many games of a row have ended. There is
+    no transition for it. After 100 such games in a row, one is shown as a game that has begun, and in the next step as
+    ended (terminated, with its reward; the action is not used), so that a step returns even if an opponent always
+    resigns. A game that the learner never joined is not one of its games.
 
     Policies are callables ``policy(observations, *, action_masks=..., rng=..., rngs=...)`` that declare the keywords
     that they use, or models with ``predict(observation, state, episode_start, deterministic)``. ``action_masks`` is
