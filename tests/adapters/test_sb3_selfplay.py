@@ -78,3 +78,38 @@ def test_a_model_that_cannot_sit_where_its_opponents_do_is_refused():
     with pytest.raises(ArgumentError, match="expected opponents with the learner's own spaces"):
         model.learn(1, callback=SelfPlayCallback())
     tag.close()
+
+
+def test_games_that_opponents_end_before_the_first_move_are_rated_logged_and_reported(tmp_path):
+    """Ann resigns in 40 % of these games, bob is knocked out of 30 %, and moves once in the others."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.monitor import load_results
+
+    from tests.wrappers.selfplay.test_unplayed import FIRST, Table
+
+    pool = vecwrap.OpponentPool(tmp_path / "pool", scripted=[FIRST])
+    chain = [{"opponents": {"pool": pool, "seat": "bob"}}, {"monitor": {"dir": str(tmp_path)}}]
+    env = vecwrap.build(Table, n=4, backend="dummy", seed=1, wrappers=chain)
+    venv = vecwrap.to_sb3(env)
+    reported, games = [], 0
+
+    class Look(SelfPlayCallback):
+        def _on_step(self):
+            nonlocal games
+            games += sum(info.get("games_ended", 0) for info in self.locals["infos"])
+            reported.extend(info["episode"] for info in self.locals["infos"] if "episode" in info)
+            return super()._on_step()
+
+    model = PPO("MlpPolicy", venv, n_steps=16, batch_size=64, n_epochs=1, device="cpu", seed=1)
+    model.learn(128, callback=Look(64))
+    env.close()
+    results = load_results(str(tmp_path))
+    recorded = sum(row.games for row in pool.results.rows())
+    at_first = len(results) - games  # within the reset, before the callback knows of the pool
+    assert len(results) == recorded
+    assert 0 <= at_first < 40 < 300 < games
+    assert len(reported) == 128  # each step ends a game of each row, and reports the last
+    assert {episode["l"] for episode in reported} == {0, 1}
+    assert results["l"].eq(0).mean() == pytest.approx(0.7, abs=0.08)
+    assert results["r"].mean() == pytest.approx(0.4 * 1.25 - 0.3 * 0.75 + 0.3 * 0.75, abs=0.2)
+    assert (np.sign(results["result"]) == results["result"]).all()

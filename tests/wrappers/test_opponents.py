@@ -565,11 +565,16 @@ def test_environments_of_one_agent_are_refused():
         vecwrap.build("CartPole-v1", n=1, backend="dummy", wrappers=["opponents"])
 
 
-def test_a_seat_that_is_never_to_move_is_named():
+def test_a_seat_that_is_never_to_move_gets_a_game_in_a_hundred():
+    """As the others move, these have scores, and no moves of the learner's."""
     with Opponents(build(Turns, "same_step", "dummy", n=1), list(SHIFTS), seat="dot") as env:
         N["n"] = 5
-        with pytest.raises(SubEnvError, match="dot was never to move in 100 games in a row"):
-            env.reset(seed=1)
+        assert env.reset(seed=1)[1]["games_ended"] == 99
+        for _ in range(2):
+            *_, terminations, truncations, infos = env.step([0])
+            assert terminations | truncations
+            assert infos["games_ended"] == 100
+        assert sum(row.games for row in env.pool.results.rows()) == 299
 
 
 def test_the_stream_of_a_game_does_not_depend_on_the_others():

@@ -49,7 +49,8 @@ class Monitor(VecEnvWrapper):
         infos["episode"]   # {"r": (m,) float64 score, "l": (m,) int64 agent steps, "t": (m,) float64 seconds it took}
         infos["_episode"]  # (m,) bool, which games ended; the three are 0 elsewhere
 
-    and the ``info_keys`` beside the three, as with Stable-Baselines3's ``info_keywords``.
+    and the ``info_keys`` beside the three, as with Stable-Baselines3's ``info_keywords``. Behind ``opponents`` several
+    games of a row may end in one step: ``infos`` has the last of them, files and logs have all.
 
     ``monitor.csv`` can be read by Stable-Baselines3's ``load_results`` and by OpenAI Baselines. Its first line is ``#``
     and JSON: ``t_start`` (seconds since 1970), ``env_id``, ``step_unit``, ``frame_skip`` (frames per agent step; null

@@ -35,14 +35,20 @@ class Opponents(VecEnvWrapper):
 
     When a game begins, its opponent and the learner's seat are drawn from the game's own numbers, which depend on its
     seed and on how many games it has played since; so they are the same on every backend and for any number of
-    workers. One opponent plays all other seats of a game, and never changes within it. A game that ends before the
-    learner's first move is followed by the next one at once and has no result; one that the learner has left is
-    played to its end at once.
+    workers. One opponent plays all other seats of a game, and never changes within it. A game that the learner has
+    left is played to its end at once.
 
     ``infos`` has the columns ``opponent`` (text), ``seat`` (int64, the learner's first) and, where a game ended,
     ``result`` (1.0, 0.0 or -1.0; absent if the game was lost with its sub-environment). They are about the step: in
     same-step mode, where the next game begins in the step that ended one, they are of the game that ended. A monitor
     around this wrapper writes all three.
+
+    A game may end before the learner's first move: another agent resigns, or knocks the learner out. It counts in the
+    step or reset in which it happens, and the next game follows at once: results, a monitor and ``evaluate`` have it,
+    with length 0 and its reward, and ``infos["games_ended"]`` (int64) says how many games of a row have ended. There is
+    no transition for it. After 100 such games in a row, one is shown as a game that has begun, and in the next step as
+    ended (terminated, with its reward; the action is not used), so that a step returns even if an opponent always
+    resigns. A game that the learner never joined is not one of its games.
 
     Policies are callables ``policy(observations, *, action_masks=..., rng=..., rngs=...)`` that declare the keywords
     that they use, or models with ``predict(observation, state, episode_start, deterministic)``. ``action_masks`` is
@@ -72,8 +78,8 @@ class Opponents(VecEnvWrapper):
         deterministic: passed to models with ``predict``.
 
     Attributes:
-        pool: the ``OpponentPool``; results of games are recorded in it while ``training`` is True and the pool knows
-            that it is trained against: ``pool.current`` is set, or ``pool.records``.
+        pool: the ``OpponentPool``; results of games are recorded in it while ``training`` is True, in a folder only
+            if a training says that it is one: it sets ``pool.current``, or ``pool.records = True``.
         sides_alike: whether the learner has the spaces of its opponents, so that its snapshots can be members.
 
     Raises:
@@ -123,6 +129,7 @@ class Opponents(VecEnvWrapper):
     ) -> None:
         self.pool = opened(pool)
         self._has_recorded = False
+        self._of_reset: list[tuple[str, float, int]] = []  # results that are not recorded yet
         super().__init__(env)
         if not env.possible_agents or env.core.books.agents != len(env.possible_agents):
             raise PlanError(f"expected games of several agents with all of their rows, got {env!r}")
@@ -147,7 +154,12 @@ class Opponents(VecEnvWrapper):
         seats = self._seats or [0]
         num_seats = len(seats)
         moves = Moves(self.pool, others.action_space, deterministic=deterministic, where="opponents")
-        ways: Any = {"draw": self._draw, "score": result or score_of, "record": self._record}
+        ways: Any = {
+            "draw": self._draw,
+            "score": result or score_of,
+            "record": self._record,
+            "before_step": self._before_step,
+        }
         self._learner = LearnerRows(env, seats, moves, own=own, others=others, **ways)
         self.possible_agents = env.possible_agents if num_seats > 1 else ()
         self._number_rows(self._learner, env.num_envs // len(env.possible_agents) * num_seats, together=num_seats)
@@ -169,9 +181,21 @@ class Opponents(VecEnvWrapper):
         return name, [seat] if self._seats is None else self._seats
 
     def _record(self, opponent: str, result: float, seat: int) -> None:
-        if self.training and self.pool.is_training:
+        if self.training:
+            self._of_reset.append((opponent, result, seat))
+            self._record_all()
+
+    def _record_all(self) -> None:
+        if self.pool.is_training and self._of_reset:
             self._has_recorded = True
-            self.pool.record(opponent, result, seat=seat)
+            for opponent, result, seat in self._of_reset:
+                self.pool.record(opponent, result, seat=seat)
+            self._of_reset.clear()
+
+    def _before_step(self) -> None:
+        """Forget games of no training; one that begins with a reset, as in Stable-Baselines3, has said so by now."""
+        self._record_all()
+        self._of_reset.clear()
 
     def wrapper_state(self) -> dict[str, Any]:
         return self._learner.state()

@@ -169,9 +169,9 @@ def test_every_game_is_in_the_file_the_results_and_the_counts(mode, tmp_path):
 def test_an_evaluation_has_the_score_of_a_loop(mode, shares):
     make = partial(Table, shares)
     with at_table(make, mode) as env:
-        played = vecwrap.evaluate(env, first, episodes=450, progress=False)
+        played = vecwrap.evaluate(env, first, episodes=150, progress=False)
         assert env.chain[1].pool.results.rows() == []
-    expected = [game for i in range(3) for game in in_a_loop(make, 5 + i, 150)]
+    expected = [game for i in range(3) for game in in_a_loop(make, 5 + i, 50)]
     assert played.returns.tolist() == [score for score, *_ in expected]
     assert played.lengths.tolist() == [moves for _, moves, _ in expected]
 
@@ -242,7 +242,7 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_never_stopped(mode, shares, 
             both = []
             for one in (env, other):
                 seen = []
-                play(one, 9, lambda result, seen=seen: seen.append(_rows(one, result)))
+                play(one, 9, lambda result, one=one, seen=seen: seen.append(_rows(one, result)))
                 both.append([*seen, one.num_episodes, one.find(Opponents).pool.results.state()])
             assert_same(*both)
 

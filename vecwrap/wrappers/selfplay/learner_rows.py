@@ -53,6 +53,7 @@ class LearnerRows:
         draw: Draw,
         score: Score,
         record: Callable[[str, float, int], None],
+        before_step: Callable[[], None],
     ) -> None:
         core, num_seats = inner.core, len(seats)
         self._inner = inner.rows
@@ -65,6 +66,7 @@ class LearnerRows:
         self._num_rows = n = games * num_seats
         self._names = inner.possible_agents
         self._moves, self._draw, self._score, self._record = moves, draw, score, record
+        self._before_step = before_step
         self._own, self._others = own, others
         self.endings = Endings(
             n, resets_are_asked_for=self._mode is Autoreset.DISABLED, agents=num_seats * (num_seats > 1)
@@ -136,6 +138,7 @@ class LearnerRows:
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         games = self._whole_games(env_ids, "env_ids")
+        self._before_step()
         self._begin(games)
         batches.scatter(self._actions, self.sources(env_ids), self._own.done(actions))
         self._guarded(games, lambda: self._play([game for game in games if game not in self._held]))

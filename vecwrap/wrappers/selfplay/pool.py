@@ -59,7 +59,8 @@ class OpponentPool:
     Attributes:
         current: the learner's own policy, an opponent under the name ``"current"``; None if there is none. It may
             change within a game, and games against it are not rated. A training sets it.
-        records: whether games are recorded although there is no ``current``; a training without one sets it to True.
+        records: whether games are recorded in a folder although there is no ``current``; a training without one sets it
+            to True.
         results: the games that this pool has recorded.
 
     Raises:
@@ -398,8 +399,8 @@ class OpponentPool:
 
     @property
     def is_training(self) -> bool:
-        """Whether games are of a training, which says so, and not of a run that only looks at the members."""
-        return self.records or self.current is not None
+        """Whether games are recorded: of a training, which says so, or in a pool of this program alone."""
+        return self.dir is None or self.records or self.current is not None
 
     def record(self, opponent: str, result: float, *, seat: int = 0, player: str = LEARNER) -> None:
         """Record how a game ended.
