@@ -59,7 +59,7 @@ class Compared:
             ``"episodes"``, as if they were independent, which says nothing about another seed.
         iqm: the interquartile mean over the seeds, with an interval over the seeds; None with one seed.
         episodes: of all seeds.
-        steps: of all seeds; if a run was not recorded, those of its finished episodes.
+        steps: of all seeds; if a run was not recorded, those by the end of its last episodes.
         steps_per_second: the mean over the seeds; None if it is not known.
         restarts: of sub-environments, in all seeds; None if it is not known.
         ends: how each seed ended that did not finish.

@@ -50,7 +50,7 @@ class Evaluation:
 
     @property
     def std(self) -> float:
-        """The standard deviation of the returns (divided by their number)."""
+        """The standard deviation of the returns (divided by their number), not the error of their mean."""
         return float(self.returns.std())
 
     def __str__(self) -> str:

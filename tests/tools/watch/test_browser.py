@@ -163,6 +163,22 @@ def test_players_of_a_strangers_run_are_text_in_tables_that_do_not_stick_out(tab
     served.close()
 
 
+def test_ratings_of_snapshots_are_drawn_over_their_steps(tab, tmp_path):
+    folder = write_run(tmp_path / "run")
+    pool = vecwrap.OpponentPool(folder / "pool", make="tests.rps:make", scripted=["random"])
+    for steps in (300, 700):
+        name = pool.add({"logits": np.full(3, steps, np.float32)}, facts={"steps": steps})
+        pool.record("random", 1, player=name)
+    pool.save()
+    served = serve(RunFolder(folder), 0)
+    tab.goto(served.address)
+    tab.wait_for_selector("#ratings .scatterlayer")
+    assert tab.evaluate("document.getElementById('ratings').data[0].x") == [300, 700]
+    assert tab.evaluate("document.getElementById('ratings').layout.xaxis.title.text") == "steps"
+    assert "Elo points above random" in tab.text_content("#standing-words")
+    served.close()
+
+
 @contextlib.contextmanager
 def played(env):
     """Step it in a thread, slowly enough for two cores, until the end of the block."""

@@ -65,6 +65,7 @@ class OpponentPool:
 
     Raises:
         SpecError: invalid import paths, or some that ``imports`` refuses.
+        ArgumentError: ``dir`` is of another type.
         PlanError: other arguments out of range.
         CheckpointError: a folder whose files are not those of a pool.
 
