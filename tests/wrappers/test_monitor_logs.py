@@ -313,9 +313,11 @@ def test_files_of_an_earlier_run_are_moved_aside(tmp_path):
         assert curves(path)["episode/return"]
 
 
-@pytest.mark.parametrize(
-    "make", [os.mkfifo, Path.touch, lambda path: path.symlink_to("nowhere"), lambda path: path.symlink_to(path.name)]
-)
+def link(target):
+    return lambda path: path.symlink_to(target)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.touch, link("nowhere"), link("tensorboard")], ids=range(4))
 def test_whatever_has_the_name_of_its_folder_is_moved_aside(make, tmp_path):
     make(tmp_path / "tensorboard")
     with build("tensorboard", tmp_path) as env:

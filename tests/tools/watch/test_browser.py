@@ -4,6 +4,8 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from urllib.parse import urlsplit
@@ -50,7 +52,8 @@ def tab(chromium):
     context.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
     yield context.new_page()
     context.close()
-    assert said == []
+    gone = "Failed to load resource: net::ERR_"  # what Chromium says when a program was killed
+    assert [text for text in said if not text.startswith(gone)] == []
     assert hosts <= {"127.0.0.1", None}  # None: data and blobs
 
 
@@ -253,6 +256,59 @@ def test_cartpole_is_followed_until_it_ends(tab, tmp_path):
         until(tab, "document.getElementById('large-title').textContent.startsWith('#2 · ')")
     env.close()
     until(tab, "document.getElementById('status').textContent === 'finished'")
+
+
+def test_a_few_episodes_are_dots_that_one_sees_and_no_toolbar_lies_on_them(tab, tmp_path):
+    served = serve(RunFolder(write_run(tmp_path / "run", games=5)), 0)
+    tab.goto(served.address)
+    tab.wait_for_selector("#chart .scatterlayer .points path")
+    marker = tab.evaluate("document.getElementById('chart').data[0].marker")
+    assert (dots(tab), marker["size"] >= 8, marker["opacity"] > 0.8) == (5, True, True)
+    tab.hover("#chart")
+    assert tab.locator("#chart .modebar-btn").count() == 0
+    served.close()
+
+
+@pytest.mark.parametrize("n", [8, 24])
+def test_in_a_narrow_window_all_tiles_can_be_seen_without_a_window_of_their_own(tab, n):
+    tab.set_viewport_size({"width": 390, "height": 800})
+    env = vecwrap.build("CartPole-v1", n=n, backend="dummy", render_mode="rgb_array", seed=1)
+    address = env.watch(0)
+    with played(env):
+        tab.goto(address)
+        until(tab, f"document.querySelectorAll('#tiles canvas').length === {n}")
+        changing(tab, pixels(n - 1))
+        box = "document.getElementById('tiles')"
+        until(tab, f"{box}.scrollHeight <= {box}.clientHeight && {WIDTH} <= 390")
+        lines = tab.evaluate(
+            "new Set([...document.querySelectorAll('#tiles button')].map((one) => one.offsetTop)).size"
+        )
+        assert lines == -(-n // 3)
+    env.close()
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_a_program_that_has_ended_says_how_its_run_is_shown_again(tab, tmp_path, how):
+    """Closed in order, the page gets a last word; of one that was killed the connection breaks off."""
+    folder = tmp_path / "a run"
+    code = (
+        "import sys, vecwrap\n"
+        f"env = vecwrap.build('CartPole-v1', 2, [{{'monitor': {{'dir': {str(folder)!r}}}}}], backend='dummy')\n"
+        "env.reset()\nprint(env.watch(0), flush=True)\nsys.stdin.readline()\nenv.close()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as program:
+        tab.goto(program.stdout.readline().strip())
+        until(tab, "document.getElementById('status').textContent === 'running'")
+        assert tab.is_hidden("#over")
+        if how == "killed":
+            program.kill()
+        else:
+            program.stdin.write("\n")
+            program.stdin.flush()
+        until(tab, "!document.getElementById('over').hidden")
+        assert "the program has ended" in tab.text_content("#over")
+        assert f"vecwrap watch '{folder}'" in tab.text_content("#over")
 
 
 def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):

@@ -14,7 +14,7 @@ from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS
 from vecwrap.tools.compare import Record, read_record
 from vecwrap.tools.plot import PATTERN, Run, read_runs
 from vecwrap.tools.watch.listing import MAX_BYTES, MAX_FILES, PICTURE, POOL, list_run
-from vecwrap.tools.watch.source import score_in_words, time_in_words
+from vecwrap.tools.watch.source import look_again, score_in_words, time_in_words
 from vecwrap.tools.watch.standing import facts_of, results_of, standing
 from vecwrap.wrappers.selfplay.pool_files import PoolFolder
 from vecwrap.wrappers.selfplay.results import Results
@@ -66,6 +66,7 @@ class RunFolder:
             "live": False,
             "status": self._status(),
             "trouble": self._trouble,
+            "again": look_again(self.folder),
             "version": self.version,
             "games": min((len(seed.scores) for seed in seeds), default=0),
             "figures": [

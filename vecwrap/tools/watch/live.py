@@ -29,7 +29,7 @@ from vecwrap.sources.factories import draws_none
 from vecwrap.tools.plot import LARGEST, Run, Seed, read_runs
 from vecwrap.tools.watch.recording import Recording
 from vecwrap.tools.watch.server import LOOPBACK, Page, serve
-from vecwrap.tools.watch.source import score_in_words, time_in_words
+from vecwrap.tools.watch.source import look_again, score_in_words, time_in_words
 from vecwrap.tools.watch.standing import standing
 from vecwrap.tools.watch.times import StepTimes
 from vecwrap.wrappers.monitor import Monitor
@@ -109,6 +109,7 @@ class Live:
             "live": True,
             "status": "finished" if ended else "running",
             "trouble": "" if monitor is not None else NO_MONITOR,
+            "again": look_again(self._file),
             "version": self._version,
             "games": games,
             "figures": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -83,6 +84,13 @@ def _numbers(**columns: Any) -> dict[str, list[float | None]]:
         name: [None if not np.isfinite(value) else round(float(value), 6) for value in column]
         for name, column in columns.items()
     }
+
+
+def look_again(folder: Path | None) -> str:
+    """How the run is shown again once its program has ended."""
+    if folder is None:
+        return "Its games are in no file; with monitor: {dir: runs/a}, vecwrap watch runs/a shows them again."
+    return f"Look again with: vecwrap watch {printable(shlex.quote(str(folder.absolute())))}"
 
 
 def score_in_words(scores: Collection[float]) -> str:

@@ -28,18 +28,27 @@ function look() {
   if (events) events.close();
   if (ended || document.hidden) return;
   events = new EventSource(selected === null ? "events" : `events?row=${selected}`);
-  events.addEventListener("state", (event) => { retry = 0; show(JSON.parse(event.data)); });
+  events.addEventListener("state", (event) => { retry = 0; $("over").hidden = true; show(JSON.parse(event.data)); });
   events.addEventListener("ended", () => {
     ended = true;
     events.close();
     if (state.status === "running") badge("the program has ended", "other");
+    over();
   });
   events.onerror = () => {
     events.close();
     if (ended) return;
     if (retry++ < 3) setTimeout(look, 1000);
-    else badge(state && state.status === "finished" ? "finished" : "the program has ended", "other");
+    else {
+      badge(state && state.status === "finished" ? "finished" : "the program has ended", "other");
+      over();
+    }
   };
+}
+
+function over() { // nothing is renewed any more
+  $("over").hidden = false;
+  put("over", `This page shows the last state: the program has ended. ${state ? state.again : ""}`);
 }
 
 function badge(text, kind) {
@@ -160,7 +169,7 @@ async function draw() {
 function words(data) {
   if (!data.runs.length) { put("chart-words", "No episode has ended yet."); return; }
   const lines = data.runs.some((run) => run.line), quantiles = data.runs.some((run) => run.quantiles);
-  put("chart-words", "Dots are episodes." + (lines
+  put("chart-words", "Dots are episodes" + (innerWidth < 520 ? "." : "; drag to zoom, double-click for all.") + (lines
     ? ` The line is the mean of the last ${data.window}` + (quantiles
       ? ", the dashed line the median of the sub-environments, the band from their 10 % to their 90 % quantile."
       : ", the band one standard deviation.")
@@ -175,7 +184,7 @@ function plot(data) {
     const colour = colours[i % colours.length], name = plain(run.name);
     const common = { legendgroup: String(i), hoverinfo: "skip" };
     traces.push({ ...common, x: run.dots.x, y: run.dots.y, mode: "markers", type: "scatter", showlegend: !run.line, name,
-      marker: { color: colour, size: 4, opacity: 0.3 }, hoverinfo: "x+y" });
+      marker: { color: colour, size: run.line ? 4 : 8, opacity: run.line ? 0.3 : 0.85 }, hoverinfo: "x+y" });
     if (!run.line) return;
     const band = run.quantiles
       ? { x: run.quantiles.x, low: run.quantiles.q10, high: run.quantiles.q90 } : run.line;
@@ -192,8 +201,7 @@ function plot(data) {
     legend: { orientation: "h", y: 1.12 }, uirevision: data.unit }, SETTINGS);
 }
 
-const SETTINGS = { responsive: true, displaylogo: false, displayModeBar: innerWidth < 520 ? false : "hover",
-  modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+const SETTINGS = { responsive: true, displayModeBar: false }; // its toolbar would lie on the curves
 
 function layout(x, y) { // of a chart, in the page's own colours
   const style = getComputedStyle(document.body);
@@ -272,8 +280,8 @@ const label = (row) => [`#${row.row}`, [row.agent, row.plays].filter(Boolean).jo
   row.length === null ? "" : `${row.length} ${row.length === 1 ? "step" : "steps"}`, lives(row)].filter(Boolean).join(" · ");
 
 function columns(width, shown, squarish) { // all in a row, or as the picture of all has them, or as many as fit
-  const fit = Math.floor(width / 150);
-  return shown <= fit ? Math.max(shown, 4) : squarish <= fit ? squarish : Math.max(2, fit);
+  const fit = Math.floor(width / (width < 480 ? 100 : 150));
+  return shown <= fit ? Math.max(shown, Math.min(fit, 4)) : squarish <= fit ? squarish : Math.max(2, fit);
 }
 
 function tiles(now) {
