@@ -311,14 +311,10 @@ class S(enum.StrEnum):
 
 class Enums(Base):
     def value(self):
-        return (
-            Color.ROUGE.v()
-            + (Color.RED is Color(1))
-            + I.A
-            + (Perm.R | Perm.W).value
-            + len(S.A)
-            + (Perm.RW is Perm.R | Perm.W)
-        )
+        assert [Color["ROUGE"], Color.ROUGE, Color(1)] == [Color.RED] * 3
+        assert (list(Color.__members__), Color.ROUGE.name) == (["RED", "GREEN", "ROUGE"], "RED")
+        assert (Perm.RW, Perm["RW"], Perm.RW.name) == (Perm.R | Perm.W, Perm.RW, "RW")
+        return Color.ROUGE.v() + I.A + Perm.RW.value + len(S.A)
 
 
 class EnumInit(Base):
@@ -736,5 +732,9 @@ if METHOD == "fresh" or __name__ == "__main__":
         with vecwrap.build([*kinds, Outer.Env], **backend) as env:
             env.reset(seed=1)
             env.step([0] * env.num_envs)
+            env.set_attr(
+                "given", {"all": (Color.GREEN, Act.L, Point(3), fib, Color, Item(2))}
+            )  # classes that it has already
+            assert env.get_attr("given")[0]["all"][0] is Color.GREEN
             names = [kind.__name__ for kind in kinds]
             print(json.dumps(dict(zip([*names, "Outer.Env"], map(float, env.call("value")), strict=True))))

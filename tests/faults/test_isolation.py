@@ -451,6 +451,29 @@ def test_a_worker_without_a_descriptor_left_says_so():
     assert_nothing_left(before, before)
 
 
+class ClosesEveryDescriptor(Faulty):
+    """As a library that makes a daemon of its process; the files that it opens then get the lowest numbers."""
+
+    def step(self, action):
+        os.closerange(3, 4096)
+        for number in range(8):
+            os.write(os.open(f"{self.folder}/{self.index}-{number}", os.O_WRONLY | os.O_CREAT), b"its own")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_file_that_takes_a_closed_descriptors_place_gets_nothing_of_the_workers(backend, tmp_path):
+    env = backend([partial(ClosesEveryDescriptor, tmp_path, i) for i in range(2)], workers=2)
+    env.reset(seed=1)
+    with pytest.raises(BackendError, match="An environment has closed descriptors that are its worker's"):
+        for _ in range(3):  # the parent may see the first answer in shared memory before the worker ends
+            env.step([0, 0])
+    env.close()
+    written = [file.read_bytes() for file in tmp_path.iterdir()]
+    assert len(written) >= 8
+    assert set(written) == {b"its own"}
+
+
 class LockAt(gymnasium.Env):
     """Episodes of two steps; the second episode has a lock in the info of its reset, or of one of its steps."""
 

@@ -10,7 +10,7 @@ Each ``tests/mutants/*.toml`` is one area of what is promised and holds ``[[muta
 ``tests``    what must turn red: a pytest argument, or a list of them
 
 Take as little text as is unique, so that a mutant outlives what changes around it: a pattern where the lines around
-matter, with ``\\s+`` for their indentation. At most 245 mutants in all: one for each bug, not for each way to write it.
+matter, with ``\\s+`` for their indentation. At most 265 mutants in all: one for each bug, not for each way to write it.
 
 The checkout itself is never touched: each job works on a copy of its own. Exit status 1 where a mutant survives, 2
 where the mutants themselves are wrong (text not found, tests that fail without any mutation).

@@ -121,20 +121,28 @@ _BY_NAME: dict[type, Callable[[Any], Any]] = {
 
 
 def _enum(kind: Any, reduced: tuple[Any, ...]) -> Any:
-    """Add the members' second names, and what ``__init__`` or ``__new__`` gave them: cloudpickle leaves these out."""
+    """Add second names, and what ``__init__`` or ``__new__`` gave to the members: cloudpickle leaves these out."""
+    make, args, (attributes, slots), items, pairs, set_state = reduced
+    own = {member.name for member in kind}
+    others = {name: (member.value, member.name) for name, member in kind.__members__.items() if name not in own}
     given: dict[str, dict[str, Any]] = {}
-    for name, member in kind.__members__.items():
-        given[name] = {key: part for key, part in vars(member).items() if key not in _OF_EVERY_MEMBER}
-    make, args, state, items, pairs, set_state = reduced
-    return make, args, (set_state, state, given), items, pairs, _fill_enum
+    for member in kind:
+        given[member.name] = {key: part for key, part in vars(member).items() if key not in _OF_EVERY_MEMBER}
+    state = {key: part for key, part in attributes.items() if key not in others}, slots
+    return make, args, (set_state, state, given, others), items, pairs, _fill_enum
 
 
 def _fill_enum(kind: Any, parts: tuple[Any, ...]) -> None:
-    set_state, state, given = parts
+    set_state, state, given, others = parts
     set_state(kind, state)
     for name, attributes in given.items():
-        member: Any = kind._member_map_.setdefault(name, getattr(kind, name))
-        vars(member).update(attributes)
+        vars(kind.__members__[name]).update(attributes)
+    for name, (value, first_name) in others.items():
+        if name not in kind.__members__:
+            member = kind(value)
+            member._name_ = first_name
+            kind._member_map_[name] = member
+            type.__setattr__(kind, name, member)
 
 
 class _BareClass:
