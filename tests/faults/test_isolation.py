@@ -223,6 +223,14 @@ A, B = np.zeros(2), np.zeros(3, np.uint8)
             "observation['a']: expected dtype float64, got object, which is of another kind",
         ),
         (giving(reward=np.zeros(2)), "reward: expected one number, got shape (2,)"),
+        (
+            giving(reward=[1.0, 2.0]),
+            "as mo_gymnasium.wrappers.LinearReward does with weights",
+        ),
+        (
+            giving(reward={"a": 1.0}),
+            "got {'a': 1.0}. If a reward is several numbers, a wrapper of the environment makes one of them",
+        ),
         (giving(reward="much"), "reward: expected a number, got 'much'"),
         (giving(reward=None), "reward: expected a number, got None"),
     ],

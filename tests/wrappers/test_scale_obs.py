@@ -107,7 +107,9 @@ def test_bounds_of_each_element_equal_rescale_observation_of_gymnasium(mode):
     assert check_each_alone(env, alone, OPERATIONS, close) > 8
 
 
-@pytest.mark.parametrize("bounds", [{}, {"low": [0, -INF, 0, -INF], "high": [1, INF, 1, INF]}])
+@pytest.mark.parametrize(
+    "bounds", [{}, {"low": [0, -INF, 0, -INF], "high": np.array([1, INF, 1, INF])}, {"low": np.float32(0), "high": 1}]
+)
 def test_elements_without_bounds_stay_as_they_are_to_the_bit(bounds):
     with vecwrap.build("CartPole-v1", n=2, wrappers=[{"scale_obs": bounds}], backend="dummy") as env:
         plain = vecwrap.build("CartPole-v1", n=2, backend="dummy")

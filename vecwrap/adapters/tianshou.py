@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gymnasium import spaces
 
@@ -53,7 +52,9 @@ def to_tianshou(env: VecEnv, *, timeout: float | None = None) -> BaseVectorEnv:
     """
     if not isinstance(env, VecEnv):
         raise ArgumentError(f"to_tianshou: expected a vecwrap environment, got {what_came(env)}")
-    if timeout is not None and not (isinstance(timeout, Real) and timeout is not True and timeout > 0):
+    given: Any = timeout
+    is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    if given is not None and not (is_number and given > 0):
         raise ArgumentError(f"to_tianshou: timeout: expected a positive number of seconds, or None, got {timeout!r}")
     if env.core.autoreset is not Autoreset.DISABLED:
         raise PlanError(
@@ -69,4 +70,4 @@ def to_tianshou(env: VecEnv, *, timeout: float | None = None) -> BaseVectorEnv:
         from vecwrap.adapters.tianshou_vec_env import AdaptedVectorEnv
     except ModuleNotFoundError as error:
         raise PlanError(f"to_tianshou needs tianshou ({error}): {install_command('tianshou')}") from error
-    return AdaptedVectorEnv(env, None if timeout is None else float(timeout))
+    return AdaptedVectorEnv(env, timeout)

@@ -234,7 +234,7 @@ class Core:
             books.interrupts.close()
         if dropped is not None:  # last, because filters may make it an exception
             warnings.warn(
-                f"Calling `close` while waiting for a pending call to `{dropped}` to complete; its result is dropped.",
+                f"Calling `close` while waiting for a pending call to `{dropped}` to complete. Its result is dropped.",
                 stacklevel=4,
             )
 

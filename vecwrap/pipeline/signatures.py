@@ -249,6 +249,8 @@ def in_words(annotation: Any) -> str:
         return "a callable" if (origin or annotation) is Callable else "a class"
     if isinstance(annotation, type) and origin is None:
         return {"str": "text", "Path": "a path", "PathLike": "a path"}.get(annotation.__name__, annotation.__name__)
+    if origin is np.ndarray:
+        return "an array"
     if getattr(origin, "__name__", "") == "PathLike":
         return "a path"
     return str(annotation).replace("typing.", "").replace("collections.abc.", "")

@@ -160,7 +160,8 @@ class Line:
         small = source.low.dtype.kind in "iu" and source.low.dtype.itemsize <= 2
         self._work: Any = np.float32 if small and self._dtype == np.float32 else np.float64
         bounds = (source.low, source.high, target.low, target.high)
-        low, high, self._low, self._high = (bound.astype(self._work) for bound in bounds)
+        made: list[Array] = [bound.astype(self._work) for bound in bounds]
+        low, high, self._low, self._high = made
         unscaled = ~(np.isfinite(low) & np.isfinite(high))
         self._unscaled: Any = None
         if unscaled.any():

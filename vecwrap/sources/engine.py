@@ -26,6 +26,7 @@ from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.raw_rewards import SEVERAL_NUMBERS
 from vecwrap.sources.several import Several
 from vecwrap.sources.sub_env import SubEnv
 
@@ -142,7 +143,10 @@ class Engine(Several):
         self._refuse_misfit(observations)
         for name, column in (("rewards", rewards), ("terminations", terminations), ("truncations", truncations)):
             if np.shape(column) != (self.num_rows,):
-                raise PlanError(f"{self.name}.step: expected {self.num_rows} {name}, got shape {np.shape(column)}")
+                several = f". {SEVERAL_NUMBERS}" if name == "rewards" and np.ndim(column) > 1 else ""
+                raise PlanError(
+                    f"{self.name}.step: expected {self.num_rows} {name}, got shape {np.shape(column)}{several}"
+                )
         terminations, truncations = np.array(terminations, dtype=np.bool_), np.array(truncations, dtype=np.bool_)
         dones = terminations | truncations
         infos = _by_column(self.vector_env, infos, dones)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -75,13 +76,20 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         return closed or 0.0, closed is not None, first
 
 
+SEVERAL_NUMBERS = (
+    "If a reward is several numbers, a wrapper of the environment makes one of them, as "
+    "mo_gymnasium.wrappers.LinearReward does with weights, and infos hold the others"
+)
+
+
 def float_reward(reward: Any) -> float:
     """Return a reward as a float: from Python and NumPy numbers, integers of any size, and arrays of one element."""
     if isinstance(reward, (float, int)):
         return float(reward)
     array = np.asarray(reward)
     if array.size != 1:
-        raise ValueError(f"reward: expected one number, got shape {array.shape}")
+        raise ValueError(f"reward: expected one number, got shape {array.shape}. {SEVERAL_NUMBERS}")
     if array.dtype.kind not in "biuf" and not isinstance(array.item(), int):  # NumPy has no number for 2**64 or more
-        raise TypeError(f"reward: expected a number, got {reward!r}")
+        remedy = f". {SEVERAL_NUMBERS}" if isinstance(reward, Mapping) else ""
+        raise TypeError(f"reward: expected a number, got {reward!r}{remedy}")
     return float(array.item())
