@@ -96,5 +96,5 @@ def named():
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(script, names)
     refuse_unsendable(names["cached"], "env")
-    with pytest.raises(PlanError, match=r'the global variable "add" is a ufunc, which cannot be pickled \(a ufunc is pic'):
+    with pytest.raises(PlanError, match='the global variable "add" is a ufunc, which cannot be pickled'):
         refuse_unsendable(names["named"], "env")
