@@ -79,3 +79,22 @@ class Guarded(gymnasium.Wrapper):
 def test_what_can_be_pickled_passes() -> None:
     refuse_unsendable(lambda: Counter(), "env")
     refuse_unsendable(find_environment("CartPole-v1").factories[0], "env")
+
+
+def test_what_has_only_a_name_in_the_script_is_rebuilt_or_refused() -> None:
+    script = """
+import functools, gymnasium, numpy
+add = numpy.frompyfunc(lambda a, b: a + b, 2, 1)
+@functools.cache
+def table(k):
+    return k and table(k - 1)
+def cached():
+    return table(3)
+def named():
+    return add(1, 2)
+"""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(script, names)
+    refuse_unsendable(names["cached"], "env")
+    with pytest.raises(PlanError, match='the global variable "add" is a ufunc, which cannot be pickled'):
+        refuse_unsendable(names["named"], "env")
