@@ -12,10 +12,17 @@ import vecwrap
 from vecwrap import OpponentPool
 from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.wrappers.opponents import Opponents
+from vecwrap.wrappers.selfplay import learner_rows
 
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 OFTEN = (0.4, 0.3, 0.3)  # of games that ann resigns, that bob is knocked out of, and that bob plays
 FIRST = f"{__name__}:first"
+
+
+@pytest.fixture(autouse=True)
+def sooner(monkeypatch):
+    """Show one of 8 such games in a row instead of one of 100, which takes long."""
+    monkeypatch.setattr(learner_rows, "MAX_UNPLAYED", 8)
 
 
 class Table(AECEnv):
@@ -151,11 +158,11 @@ def test_every_game_is_in_the_file_the_results_and_the_counts(mode, tmp_path):
             ended.__iadd__(result[-1]["games_ended"])
 
         each(env.reset())
-        play(env, 60, each)
+        play(env, 40, each)
         assert env.num_episodes == ended.sum()
     for i in range(3):
         rows = rows_of_file(tmp_path, i)
-        assert len(rows) == ended[i] > 60
+        assert len(rows) == ended[i] > 40
         found = [(float(row["r"]), int(row["l"]), float(row["result"])) for row in rows]
         assert found == in_a_loop(Table, 5 + i, len(rows))
         assert {(row["opponent"], row["seat"]) for row in rows} == {(FIRST, "1")}
@@ -195,11 +202,11 @@ class Rows(vecwrap.VecEnvWrapper):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_against_who_always_resigns_a_step_returns_and_one_game_in_a_hundred_is_shown(mode):
+def test_against_who_always_resigns_a_step_returns_and_one_game_in_a_row_of_them_is_shown(mode):
     """Each of these games pays 1.25 and has no move of the learner."""
     with Rows(at_table(ALWAYS, mode, n=2)) as env:
         observations, infos = env.reset()
-        assert infos["games_ended"].tolist() == [99, 99]
+        assert infos["games_ended"].tolist() == [7, 7]
         assert infos["episode"]["r"].tolist() == [1.25, 1.25]
         assert observations.tolist() == [[0, 1]] * 2
         shown = np.zeros(2)
@@ -222,11 +229,11 @@ def test_against_who_always_resigns_a_step_returns_and_one_game_in_a_hundred_is_
 def test_what_an_interrupting_reset_finds_ended_still_counts(mode):
     with at_table(ALWAYS, mode, n=2) as env:
         first, second = env.reset()[1]["games_ended"].copy(), env.reset()[1]["games_ended"]
-        assert (first + second).tolist() == [199, 199]
+        assert (first + second).tolist() == [15, 15]
         mask = np.array([True, False])
         third = env.reset(options={"reset_mask": mask})[1]["games_ended"]
-        assert third[0] == 100
-        assert env.find(Opponents).pool.results.rows()[0].games == 498 == env.num_episodes
+        assert third[0] == 8
+        assert env.find(Opponents).pool.results.rows()[0].games == 38 == env.num_episodes
 
 
 @pytest.mark.parametrize("shares", [OFTEN, (1.0, 0.0, 0.0)], ids=["often", "always"])
@@ -258,7 +265,7 @@ def test_who_is_drawn_depends_on_such_games():
     with at_table(ALWAYS, pool=pool, sample="pfsp", n=1) as env:
         env.reset()
         assert {row.opponent for row in pool.results.rows()} == {"random", FIRST}
-        assert pool.win_rate("random") > 0.9
+        assert pool.win_rate("random") > 0.7
 
 
 def test_games_against_the_present_policy_count_but_are_not_rated():
