@@ -78,8 +78,8 @@ class Opponents(VecEnvWrapper):
         deterministic: passed to models with ``predict``.
 
     Attributes:
-        pool: the ``OpponentPool``; results of games are recorded in it while ``training`` is True, in a folder only
-            if a training says that it is one: it sets ``pool.current``, or ``pool.records = True``.
+        pool: the ``OpponentPool``. While ``training`` is True it counts the games, if the program made it; its folder
+            has them only if a training says that it is one: it sets ``pool.current``, or ``pool.records = True``.
         sides_alike: whether the learner has the spaces of its opponents, so that its snapshots can be members.
 
     Raises:
@@ -128,6 +128,7 @@ class Opponents(VecEnvWrapper):
         deterministic: bool = False,
     ) -> None:
         self.pool = opened(pool)
+        self._is_the_programs = isinstance(pool, OpponentPool)
         self._has_recorded = False
         self._of_reset: list[tuple[str, float, int]] = []  # results that are not recorded yet
         super().__init__(env)
@@ -186,8 +187,9 @@ class Opponents(VecEnvWrapper):
             self._record_all()
 
     def _record_all(self) -> None:
-        if self.pool.is_training and self._of_reset:
-            self._has_recorded = True
+        is_training = self.pool.is_training
+        if self._of_reset and (is_training or self._is_the_programs):
+            self._has_recorded |= is_training
             for opponent, result, seat in self._of_reset:
                 self.pool.record(opponent, result, seat=seat)
             self._of_reset.clear()
