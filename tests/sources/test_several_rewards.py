@@ -9,7 +9,7 @@ import vecwrap
 from vecwrap.errors import SubEnvError
 
 pytest.importorskip("pettingzoo")
-REMEDY = "as mo_gymnasium.wrappers.LinearReward does with weights, and infos hold the others"
+REMEDY = "as mo_gymnasium.wrappers.LinearReward does with weights, and leave the others in infos"
 
 
 class Engine(gymnasium.vector.VectorEnv):

@@ -171,11 +171,11 @@ def places_of(space: spaces.Space[Any], actions: Batch) -> IntArray:
 
 def draw_legal(space: spaces.Space[Any], masks: BoolArray, rng: np.random.Generator) -> Any:
     """Draw an action for each of m rows, each legal one equally often; without a legal one, the first."""
-    chosen = []
+    drawn = []
     for part in _dimensions(space, masks):
-        place = np.floor(rng.random(len(part)) * part.sum(axis=1))
-        chosen.append((np.cumsum(part, axis=1) > place[:, None]).argmax(axis=1))
-    return _actions(space, chosen)
+        chosen = np.floor(rng.random(len(part)) * part.sum(axis=1))
+        drawn.append((np.cumsum(part, axis=1) > chosen[:, None]).argmax(axis=1))
+    return _actions(space, drawn)
 
 
 def legal_nearest_to_zero(space: spaces.Space[Any], masks: BoolArray) -> Any:

@@ -77,8 +77,8 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 SEVERAL_NUMBERS = (
-    "If a reward is several numbers, a wrapper of the environment makes one of them, as "
-    "mo_gymnasium.wrappers.LinearReward does with weights, and infos hold the others"
+    "If a reward is several numbers, make one of them where the environment is made, as "
+    "mo_gymnasium.wrappers.LinearReward does with weights, and leave the others in infos"
 )
 
 
