@@ -142,7 +142,7 @@ def test_a_run_that_is_ended_leaves_whole_files(backend, number, tmp_path):
     assert errors.count("Traceback") - chained == (number == signal.SIGINT), errors
     lines = (tmp_path / "monitor.csv").read_text().splitlines(keepends=True)
     assert len(lines) > 3
-    assert all(line.endswith("\n") and line.count(",") == 4 for line in lines[1:])
+    assert all(line.endswith("\n") and line.count(",") == 5 for line in lines[1:])
 
 
 UNFINISHED = """

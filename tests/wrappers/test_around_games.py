@@ -65,7 +65,7 @@ def test_a_monitor_has_a_line_for_each_agents_episode(make, mode, tmp_path):
     lines = (tmp_path / "monitor.csv").read_text().splitlines()
     assert json.loads(lines[0][1:])["env_id"] == make.metadata["name"]
     rows = list(csv.DictReader(lines[1:]))
-    assert list(rows[0]) == ["r", "l", "t", "env", "lost", "agent"]
+    assert list(rows[0]) == ["r", "l", "t", "env", "lost", "steps", "agent"]
     assert recent[-1].agent == rows[-1]["agent"]
     names = list(map(str, make.possible_agents))
     for game, loop in enumerate(loops(make)):
