@@ -28,7 +28,7 @@ from vecwrap.env.games import one_a_game
 from vecwrap.env.picture import SIZE, game_labels, labelled
 from vecwrap.env.saving import read_state, write_whole
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError, SpecError, VecwrapError, cut, text_of
+from vecwrap.errors import PlanError, SpecError, VecwrapError, cut
 from vecwrap.pipeline.build import build_plan, rebuild
 from vecwrap.pipeline.check import check
 from vecwrap.pipeline.places import Place
@@ -41,13 +41,14 @@ from vecwrap.tools.player import Player
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here
+from vecwrap.wrappers.recording.run_record import FINISHED, INTERRUPTED, LOG, PROGRESS, said
 from vecwrap.wrappers.tile import Tile
 from vecwrap.wrappers.video import Video
 from vecwrap.wrappers.window.viewer import Viewer
 
 DEFAULT_STEPS = 20_000  # two or three games of random Pong in each of eight sub-environments
 PICTURES = (".png", ".jpg", ".webp")
-INTERRUPTED = 128  # plus the signal's number, the shell convention
+SIGNALLED = 128  # plus the signal's number, the shell convention
 REFRESH_SECONDS = 0.1
 
 
@@ -116,11 +117,10 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
         env.action_space.seed(spec.seed)
         act = find_policy(settings.policy, env)
         if out is None:
-            refuse_taken(
-                seen_from_here(running.folder), "Give another folder with --out, or as the monitor wrapper's dir."
-            )
+            another = "Give another folder with --out, or as the monitor wrapper's dir."
+            refuse_taken(seen_from_here(running.folder), another, (PROGRESS, LOG))
         else:
-            journal = running.journal = Journal(out, planned, {"policy": settings.policy})
+            journal = running.journal = Journal(out, running.record)
             files.callback(journal.close)
             files.enter_context(journal.warnings_too())
         if settings.page is not None:
@@ -144,7 +144,10 @@ class _Running:
         self._monitor = env.find(Monitor)
         self._videos = [wrapper for wrapper in env.chain if isinstance(wrapper, Video)]
         assert self._monitor.dir is not None
+        assert self._monitor.record is not None
         self.folder = self._monitor.dir
+        self.record = self._monitor.record
+        self.record.facts["policy"] = settings.policy
         self.journal: Journal | None = None
         self._counted, self._tally = _counted(env, settings)
         self._limit = settings.steps
@@ -163,6 +166,7 @@ class _Running:
             self.journal.note(self._env, self._tally, torn=torn)
         if stopped_by is None:
             self._attempt(self._take_picture)  # last: rendering may end the process, as without a display
+        self._record_end()
         self._attempt(self._env.close)
 
     def _attempt(self, do: Callable[[], None]) -> BaseException | None:
@@ -201,16 +205,16 @@ class _Running:
 
     def finish(self) -> int:
         """Print the summary, once all files of the environment are closed; return the exit status."""
-        summary, end = self._summary(), self._end()
+        summary = self._summary()
+        self._record_end()  # again, for closing may have failed
         if self.journal is not None:
             self.journal.say(summary)
             if self._failure is not None:
-                self.journal.say(Text(f"error: {_said(self._failure)}"))
-            self.journal.end(end, self._tally)
+                self.journal.say(Text(f"error: {said(self._failure)}"))
         self._print(summary)
         if self._failure is not None:
             raise self._failure
-        return INTERRUPTED + self._interrupt.number if self._interrupt.asked else 0
+        return SIGNALLED + self._interrupt.number if self._interrupt.asked else 0
 
     # -- while it runs -------------------------------------------------------------------------------------------------
 
@@ -256,10 +260,20 @@ class _Running:
 
     # -- at its end ----------------------------------------------------------------------------------------------------
 
+    def _record_end(self) -> None:
+        tally = self._tally
+        self.record.end(
+            self._end(),
+            steps=tally.steps,
+            episodes=tally.episodes,
+            seconds=round(tally.seconds, 3),
+            restarts=tally.restarts,
+        )
+
     def _end(self) -> str:
         if self._failure is not None:
-            return f"failed: {_said(self._failure)}"
-        return f"interrupted by {self._by()}" if self._interrupt.asked else "finished"
+            return f"failed: {said(self._failure)}"
+        return f"{INTERRUPTED} by {self._by()}" if self._interrupt.asked else FINISHED
 
     def _by(self) -> str:
         number = self._interrupt.number
@@ -304,11 +318,6 @@ def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
         monitor = Quota(env, settings.episodes).monitor
         return monitor, Tally(monitor.stats_key, window=settings.episodes)  # the last to end would favour long ones
     return env, Tally(env.find(Monitor).stats_key)
-
-
-def _said(error: Exception) -> str:
-    """An exception's message; for one that is not vecwrap's, with its kind."""
-    return str(error) if isinstance(error, VecwrapError) else f"{type(error).__name__}: {text_of(error)}"
 
 
 def _save_picture(env: VecEnv, path: Path) -> str:
@@ -442,5 +451,5 @@ def _words(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_words(item)}" for key, item in value.items())
     if isinstance(value, list):
-        return ", ".join(value)
+        return ", ".join(map(_words, value))
     return "-" if value is None else f"{round(value, 2):,.12g}" if isinstance(value, float) else str(value)

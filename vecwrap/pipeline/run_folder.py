@@ -29,8 +29,8 @@ from vecwrap.pipeline.spec import PipelineSpec, load_without_imports
 from vecwrap.pipeline.values import Settings, is_path
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.sources.declares import declared_by
+from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, STATISTICS
 
-PIPELINE, FACTS, PROGRESS, LOG, STATISTICS = "pipeline.yaml", "run.json", "progress.csv", "log.txt", "stats.npz"
 VIDEOS = "videos"
 _MOST_VERSIONS = 1000  # each is looked up
 

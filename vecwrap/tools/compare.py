@@ -21,10 +21,11 @@ from vecwrap.env.saving import open_regular
 from vecwrap.errors import PlotError, paths_looked_at, printable
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.files import read_text, read_yaml
-from vecwrap.pipeline.run_folder import FACTS, PIPELINE, PROGRESS, read_facts
+from vecwrap.pipeline.run_folder import read_facts
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.declares import declared_by
 from vecwrap.tools.plot import Run, Seed, add_legend, draw_curves, look, new_figure, plain, short
+from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, PROGRESS, RUNNING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Compared", "Interval", "compare", "differences", "draw_comparison", "interquartile_mean", "interval"]
 
+NOT_ENDED = "has not ended, or was killed"
 LAST = 100  # episodes of a seed that its final return is the mean of
 CONFIDENCE = 95  # per cent
 RESAMPLES = 5_000
@@ -61,7 +63,8 @@ class Compared:
         restarts: of sub-environments, in all seeds; None if it is not known.
         ends: how each seed ended that did not finish.
         versions: the packages' versions, each as the different ones of the seeds.
-        settings: the pipeline's keys, each as the different values of the seeds, as text; empty if it is not known.
+        settings: the pipeline's keys and the training's (``config.KEY``), each as the different values of the seeds, as
+            text; empty if they are not known.
     """
 
     name: str
@@ -187,16 +190,20 @@ def _joined(seeds: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
 def read_record(folder: Path) -> Record:
     """Read the record of a run's folder."""
     facts = read_facts(folder / FACTS)
-    if facts.get("end") is None:  # it was killed, or runs still
+    if facts.get("end") in (None, RUNNING):  # it was killed, or runs still
         facts = {**facts, **_read_progress(folder / PROGRESS)}
     end, pipeline = facts.get("end", "finished"), folder / PIPELINE
+    settings = facts.get("settings") or {}
+    if pipeline.exists():
+        settings = read_yaml(read_text(pipeline), str(pipeline)).value
+    config = facts.get("config") or {}
     return Record(
         seconds=_number(facts.get("seconds")),
         steps=_count(facts.get("steps")),
         restarts=_count(facts.get("restarts")),
-        end="has not ended, or was killed" if end is None else "" if end == "finished" else str(end),
+        end=NOT_ENDED if end in (None, RUNNING) else "" if end == "finished" else str(end),
         versions={str(name): str(version) for name, version in facts.get("versions", {}).items()},
-        settings=dict(_settings(read_yaml(read_text(pipeline), str(pipeline)).value)) if pipeline.exists() else {},
+        settings={**dict(_settings(settings)), **dict(_settings(config, ("config",)))} if settings or config else {},
     )
 
 

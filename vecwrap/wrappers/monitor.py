@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -24,6 +23,7 @@ from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.sources.declares import declared_by
 from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
+from vecwrap.wrappers.recording.run_record import GIVEN_UP, Described, RunRecord, at_the_programs_end
 from vecwrap.wrappers.recording.sinks import Ended, Episode, Setting, Sink, only_files, open_sink, read_log
 
 __all__ = ["Episode", "Monitor"]
@@ -173,6 +173,10 @@ class Monitor(VecEnvWrapper):
         self._running = np.zeros(env.num_envs, dtype=np.bool_)
         self._past_steps = 0  # of games that are over
         self._pipeline_hash: str | None = None
+        self.record = None if self.dir is None else RunRecord(self.dir)
+        self._began = 0.0  # seconds, when the record began
+        self._before = (0, 0)  # steps and episodes of a loaded state, which another run played
+        self._end: str | None = None  # how the run ended, if nothing else says it
         self._files: list[_MonitorFile] = []
         self._sinks: list[Sink] = []
         self._kept: deque[tuple[Episode, float]] | None = None
@@ -246,7 +250,9 @@ class Monitor(VecEnvWrapper):
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         steps = fitting(state["num_steps"], 0, "num_steps")
+        episodes = fitting(state["num_episodes"], 0, "num_episodes")
         self._open(steps)
+        played = self._played()
         put(self._returns, state["returns"], "returns")
         put(self._lengths, state["lengths"], "lengths")
         put(self._running, state["running"], "running")
@@ -257,15 +263,25 @@ class Monitor(VecEnvWrapper):
         for episode in state["recent"]:
             score, length, seconds, i, by_then = map(fitting, episode, (0.0, 0, 0.0, 0, 0))
             self._keep_recent(Episode(score, length, seconds, i, self._agents[i], by_then))
-        self.num_episodes = fitting(state["num_episodes"], 0, "num_episodes")
+        self.num_episodes = episodes
+        self._before = (steps - played[0], episodes - played[1])
 
     def on_close(self) -> None:
+        self._end_record()
+        self._close_logs()
+
+    def _close_logs(self) -> None:
         self._close_files()
         sinks, self._sinks = getattr(self, "_sinks", []), []
         for sink in sinks:
             sink.close()
 
+    def close_at_exit(self) -> None:
+        self._end = at_the_programs_end()
+        self._close_wrapper()
+
     def __del__(self) -> None:
+        self._end = GIVEN_UP
         self._close_wrapper()
 
     # -- parts ---------------------------------------------------------------------------------------------------------
@@ -354,7 +370,7 @@ class Monitor(VecEnvWrapper):
 
     def _open(self, steps: int = 0) -> None:
         others = [entry for entry in self.log if entry != "csv"]
-        if self._opened or not (self.paths or others):
+        if self._opened or not (self.dir is not None or others):
             return
         if "tensorboard" in others and self.dir is None:  # not earlier: explaining and checking give no folder
             raise PlanError('monitor: log: tensorboard needs a folder for its files: give dir, as in dir="runs/ppo"')
@@ -367,29 +383,50 @@ class Monitor(VecEnvWrapper):
         }
         setting = Setting(self.stats_key, self._agents, self.dir, self.resume, steps, header)
         try:
-            if self.paths:
-                self._open_files(header)
+            if self.record is not None:
+                self._open_files(self.record, header)
             for entry in others:
                 self._sinks.append(open_sink(entry, setting))
             at_exit(self)  # before what was imported or begun meanwhile, such as a run of W&B, is closed
             self._opened = True
         finally:
             if not self._opened:
-                self.on_close()
+                self._close_logs()
 
-    def _open_files(self, header: dict[str, Any]) -> None:
-        assert self.dir is not None
+    def _open_files(self, record: RunRecord, header: dict[str, Any]) -> None:
         try:
-            self.dir.mkdir(parents=True, exist_ok=True)
-            if not self.resume:
-                _move_aside(self.dir)
+            record.begin(resume=self.resume, by_hand=self._described())
+            self._began = time.perf_counter()
             for path in self.paths:
                 self._files.append(_MonitorFile(path, header, self._columns + self.info_keys))
         except OSError as error:
             raise PlanError(
-                f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(self.dir)}": '
+                f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(record.folder)}": '
                 f"{error}; give another, or leave dir out"
             ) from error
+
+    def _described(self) -> Described:
+        """What is known of the chain up to here, if no pipeline describes it."""
+        wrappers = [type(wrapper).__name__ for wrapper in reversed(self.chain[:-1])]
+        settings = {"env": self.core.env_id, "n": self.num_envs, "wrappers": wrappers}
+        return Described(None, None, settings=settings, missing=("env: the chain was assembled by the program",))
+
+    def _played(self) -> tuple[int, int]:
+        """The agent steps and the episodes of this run."""
+        return self.num_steps - self._before[0], self.num_episodes - self._before[1]
+
+    def _end_record(self) -> None:
+        record: RunRecord | None = getattr(self, "record", None)
+        if record is None or not record.is_running:
+            return
+        steps, episodes = self._played()
+        record.end(
+            self._end or record.how_it_ends(),
+            steps=steps,
+            episodes=episodes,
+            seconds=round(time.perf_counter() - self._began, 3),
+            restarts=int(self.core.health().restarts.sum()),
+        )
 
     def _frame_skip(self) -> int | None:
         """How many frames an agent step lasts, 1 if nobody declares it; None if unknown, as of engines."""
@@ -483,11 +520,3 @@ class _MonitorFile:
         else:
             self._file.cut(size)
         return True
-
-
-def _move_aside(folder: Path) -> None:
-    """Rename the files of an earlier run, overwriting nothing."""
-    for path in sorted(folder.iterdir()):
-        if re.fullmatch(r"(\d+\.)?monitor\.csv", path.name):
-            aside = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
-            path.rename(next(target for target in aside if not target.exists()))

@@ -10,11 +10,12 @@ from typing import Any
 
 from vecwrap.env.saving import open_regular
 from vecwrap.errors import PlotError, VecwrapError, cut, printable, printable_lines
-from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, VIDEOS
+from vecwrap.pipeline.run_folder import VIDEOS
 from vecwrap.tools.compare import Record, read_record
 from vecwrap.tools.plot import PATTERN, Run, read_runs
 from vecwrap.tools.watch.source import score_in_words, time_in_words
 from vecwrap.tools.watch.standing import results_of, standing
+from vecwrap.wrappers.recording.run_record import FACTS, LOG, PIPELINE, PROGRESS
 from vecwrap.wrappers.selfplay.pool_files import PoolFolder
 from vecwrap.wrappers.selfplay.results import Results
 
