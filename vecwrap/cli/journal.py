@@ -35,6 +35,7 @@ class Journal:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._log = GrowingFile(folder / LOG, new=True)  # if two runs start at once, one is refused
+            record.prepare()
             record.begin()  # before the first step
             self._progress = GrowingFile(folder / PROGRESS, new=True)
             self._progress.append(csv_line(COLUMNS))

@@ -395,10 +395,11 @@ class Monitor(VecEnvWrapper):
 
     def _open_files(self, record: RunRecord, header: dict[str, Any]) -> None:
         try:
-            record.begin(resume=self.resume, by_hand=self._described())
-            self._began = time.perf_counter()
+            record.prepare(resume=self.resume)
             for path in self.paths:
                 self._files.append(_MonitorFile(path, header, self._columns + self.info_keys))
+            record.begin(self._described())
+            self._began = time.perf_counter()
         except OSError as error:
             raise PlanError(
                 f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(record.folder)}": '

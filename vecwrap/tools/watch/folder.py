@@ -84,7 +84,7 @@ class RunFolder:
         self._read()
         record = self._record
         return {
-            "plan": self._text(PIPELINE),
+            "plan": self._text(PIPELINE) or self._settings(),
             "standing": self._standing,
             "versions": [[cut(printable(name), 60), cut(printable(text), 60)] for name, text in record.versions.items()]
             if record
@@ -134,6 +134,11 @@ class RunFolder:
             return ""
         with open_regular(path) as file:
             return printable_lines(file.read(MOST_TEXT).decode(errors="replace"))
+
+    def _settings(self) -> str:
+        """What a run that has no pipeline file was of, if a reading says it."""
+        settings = self._record.settings if self._record else {}
+        return printable_lines("\n".join(f"{key}: {value}" for key, value in settings.items()))
 
     def _files(self) -> Iterator[Path]:
         for pattern in (*GAMES, *POOLS, FACTS, PROGRESS, PIPELINE, LOG, PICTURE):

@@ -73,41 +73,55 @@ class RunRecord:
         self._owner = os.getpid()
         self._begun = False
         self._ended = False
+        self._is_foreign = False  # another program's run.json is there
         self._earlier: list[dict[str, Any]] = []  # sittings of the same run, before this one
+        self._kept: list[Any] | None = None  # what the first of them left alone; None if there was none
         self._handled: int | None = None  # the exception that was being handled when it began
 
-    def begin(self, *, resume: bool = False, by_hand: Described | None = None) -> None:
-        """Create the folder, move the files of an earlier run aside or go on with them, and write both files.
+    def prepare(self, *, resume: bool = False) -> None:
+        """Create the folder, and move the files of an earlier run aside or be the next sitting of that run.
 
         Args:
             resume: whether this run continues the one that the folder is of.
-            by_hand: what is known of a chain that no pipeline describes.
 
         Raises:
             OSError: the folder cannot be written to.
         """
         if self._begun or os.getpid() != self._owner:
             return
-        self._handled = id(sys.exception())
         self.folder.mkdir(parents=True, exist_ok=True)
         found = read_record(self.folder / FACTS)
-        if resume and found is not None:
-            self._earlier = _sittings(found)
-        elif not resume:
+        self._is_foreign = found is None and (self.folder / FACTS).exists()
+        self._earlier = _sittings(found) if resume and found is not None else []
+        self._kept = _kept(found) if resume and found is not None else None
+        if not resume:
             move_aside(self.folder)
-        if found is None and (self.folder / FACTS).exists():
+
+    def begin(self, by_hand: Described | None = None) -> None:
+        """Write both files.
+
+        Args:
+            by_hand: what is known of a chain that no pipeline describes.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        if self._begun or os.getpid() != self._owner:
+            return
+        self._handled = id(sys.exception())
+        if self._is_foreign:
+            self._begun = self._ended = True
             warnings.warn(
                 f"monitor: {seen_from_here(self.folder / FACTS)} is not a file of vecwrap, so it stays as it is, and "
                 "nothing records how this run ends; give the run a folder of its own",
                 RuntimeWarning,
                 stacklevel=2,
             )
-            self._begun = self._ended = True
             return
         described = by_hand if self.describe is None else self.describe()
         assert described is not None
         self.facts = self._facts_of(described)
-        self._write_pipeline(described.yaml, is_ours=resume and found is not None and PIPELINE not in _kept(found))
+        self._write_pipeline(described.yaml)
         self._write()
         self._begun = True
 
@@ -120,7 +134,7 @@ class RunRecord:
             how: ``"finished"``, or in words.
             **counts: ``steps``, ``episodes``, ``seconds`` and ``restarts`` of this sitting.
         """
-        if not self._begun or os.getpid() != self._owner:
+        if not self._begun or self._is_foreign or os.getpid() != self._owner:
             return
         self._ended = True
         whole = {name: _sum(value, self._earlier, name) for name, value in counts.items()}
@@ -171,9 +185,10 @@ class RunRecord:
             **({"earlier": self._earlier, "resumed": now()} if self._earlier else {}),
         }
 
-    def _write_pipeline(self, text: str | None, *, is_ours: bool) -> None:
+    def _write_pipeline(self, text: str | None) -> None:
         """Write ``pipeline.yaml``; one that no run has left there is the user's, and stays as it is."""
         path = self.folder / PIPELINE
+        is_ours = self._kept is not None and PIPELINE not in self._kept
         if path.exists() and not is_ours:
             self.facts["kept"] = [PIPELINE]
         elif text is not None:
