@@ -7,6 +7,7 @@ import shlex
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,15 +34,17 @@ from vecwrap.pipeline.build import build_plan, rebuild
 from vecwrap.pipeline.check import check
 from vecwrap.pipeline.places import Place
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, Run, other_versions, read_run
+from vecwrap.pipeline.run_folder import VIDEOS, Run, other_versions, read_run
 from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.rows.normalizers import ObservationNormalizer
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.tools.evaluate import Quota
 from vecwrap.tools.player import Player
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout
+from vecwrap.tools.trained import SUFFIX, TrainedPolicy, use_vec_normalize
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here
-from vecwrap.wrappers.recording.run_record import FINISHED, INTERRUPTED, LOG, PROGRESS, said
+from vecwrap.wrappers.recording.run_record import FINISHED, INTERRUPTED, LOG, PIPELINE, PROGRESS, said
 from vecwrap.wrappers.tile import Tile
 from vecwrap.wrappers.video import Video
 from vecwrap.wrappers.window.viewer import Viewer
@@ -57,6 +60,8 @@ class RunSettings:
     """How a pipeline is run; the help of ``vecwrap run`` describes each option."""
 
     policy: str = "random"
+    algorithm: str | None = None  # of the model, if the policy is one
+    statistics: Path | None = None  # of a VecNormalize
     steps: int | None = None
     episodes: int | None = None
     out: Path | None = None
@@ -73,6 +78,8 @@ def run(
     steps: cli.Steps = None,
     episodes: cli.Episodes = None,
     policy: cli.PolicyName = "random",
+    algo: cli.Algorithm = None,
+    stats: cli.Statistics = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the environments and of a random policy.")] = None,
     n: cli.Number = None,
     backend: cli.BackendName = None,
@@ -88,12 +95,28 @@ def run(
     no_imports: cli.NoImports = False,
 ) -> int:
     """Step a pipeline under a policy: a live table, a summary, monitor.csv, a picture; with --out a run folder."""
-    options = {"n": n, "seed": seed, "backend": backend}
+    if no_imports:
+        refuse_pickles(policy, stats)
+    pickled = stats if stats is not None and stats.suffix == ".pkl" else None
+    own = None if stats is None or pickled is not None else str(stats)
+    options = {"n": n, "seed": seed, "backend": backend, "stats": own}
     spec = read_pipeline(pipeline, settings, options, evaluation=evaluation, imports=not no_imports)
     if (port is not None or host != "127.0.0.1") and not watched:
         raise SpecError("--port and --host are of the page: expected --watch beside them")
     page = (port, host) if watched else None
-    chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation, page)
+    chosen = RunSettings(
+        policy=policy,
+        algorithm=algo,
+        statistics=pickled,
+        steps=steps,
+        episodes=episodes,
+        out=out,
+        record=record,
+        interval=interval,
+        snapshot=snapshot,
+        evaluation=evaluation,
+        page=page,
+    )
     return run_pipeline(spec, chosen, cli.terminal())
 
 
@@ -111,11 +134,16 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
         spec = with_videos(spec, out)
     planned = plan(spec)
     with console.status("starting ...") if console.is_terminal else contextlib.nullcontext():
-        env = build_plan(planned) if loaded is None else rebuild(loaded, spec)
+        pickled = None if settings.statistics is None else partial(use_vec_normalize, settings.statistics)
+        env = build_plan(planned, pickled) if loaded is None else rebuild(loaded, spec)
     with contextlib.ExitStack() as files, env, interruptible() as interrupt:
         running = _Running(env, settings, interrupt, console)
         env.action_space.seed(spec.seed)
-        act = find_policy(settings.policy, env)
+        act = find_policy(settings.policy, env, settings.algorithm)
+        if isinstance(act, TrainedPolicy):
+            running.policy = f"{settings.policy} ({act.algorithm})"
+            if loaded is None and pickled is None and planned.pipeline.stats is None:
+                refuse_nothing_learnt(env, settings.policy)
         if out is None:
             another = "Give another folder with --out, or as the monitor wrapper's dir."
             refuse_taken(seen_from_here(running.folder), another, (PROGRESS, LOG))
@@ -156,6 +184,7 @@ class _Running:
         self._failure: Exception | None = None
         self._picture = "none"
         self._description = repr(env)
+        self.policy = settings.policy
 
     def go(self, act: Policy) -> None:
         """Step until something ends the run, then write what is left to write, take the picture, and close."""
@@ -285,7 +314,7 @@ class _Running:
         lines = [("interrupted", f"by {self._by()}; the files are complete")] if self._interrupt.asked else []
         lines += [
             ("environment", self._description),
-            ("policy", self._settings.policy),
+            ("policy", self.policy),
             ("agent steps", f"{tally.steps:,} in {tally.seconds:.1f} s, {tally.rate:,.0f} a second"),
             ("episodes", f"{tally.episodes:,}"),
         ]
@@ -310,6 +339,24 @@ class _Running:
             whole = self.journal.folder
             lines.append(("folder", f"{whole}, rebuilt by: vecwrap load {shlex.quote(str(whole))}"))
         return name_table(lines)
+
+
+def refuse_pickles(policy: str, stats: Path | None) -> None:
+    """Refuse files that run code when they are loaded."""
+    for option, path in (("--policy", Path(policy)), ("--stats", stats)):
+        if path is not None and path.suffix in (SUFFIX, ".pkl"):
+            raise SpecError(f"{option} {path}: expected nothing that runs code (--no-imports), got a file of pickles.")
+
+
+def refuse_nothing_learnt(env: VecEnv, policy: str) -> None:
+    """Refuse a trained model's observations normalised by statistics that have seen nothing."""
+    for wrapper in env.chain[:-1]:
+        if any(isinstance(half, ObservationNormalizer) for half in wrapper.normalizers()):  # type: ignore[attr-defined]
+            raise SpecError(
+                f"--policy {policy}: the pipeline normalises observations ({type(wrapper).__name__}), and its "
+                "statistics have seen nothing yet, unlike those that the model learnt with; expected them with "
+                "--stats FILE: the stats.npz of the training, or the .pkl of its VecNormalize."
+            )
 
 
 def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
@@ -383,12 +430,24 @@ def load(
     again = steps is not None or episodes is not None
     if as_json and again:
         raise SpecError("load: --json prints the folder's contents; leave out --steps and --episodes, or --json.")
-    chosen, default = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation), RunSettings()
+    chosen = RunSettings(
+        policy=policy,
+        steps=steps,
+        episodes=episodes,
+        out=out,
+        record=record,
+        interval=interval,
+        snapshot=snapshot,
+        evaluation=evaluation,
+    )
+    default = RunSettings()
     idle = [name for name in _FOR_A_RUN if getattr(chosen, name) != getattr(default, name) and not again]
     if idle:
         options = ", ".join(f"--{name}" for name in idle)
         raise SpecError(f"load: {options}: expected --steps or --episodes too; without them nothing is run.")
     console = cli.terminal()
+    if no_imports:
+        refuse_pickles(policy, None)
     found = read_run(folder, imports=not no_imports)
     overrides = read_settings(settings)
     places = dict.fromkeys(overrides, Place("--set"))

@@ -350,8 +350,11 @@ def wrap(
 
 
 def build_plan(
-    checked: Plan, stats: VecEnv | str | Path | None = None, config: Mapping[str, Any] | None = None
+    checked: Plan,
+    stats: VecEnv | str | Path | Callable[[VecEnv], None] | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> VecEnv:
+    """Build what a plan says; ``stats`` may also be what gives an environment its statistics."""
     named = checked.pipeline.stats
     refuse_unread(named if stats is None else stats, checked.pipeline.where("stats") if stats is None else "stats")
     env = checked.start()
@@ -370,7 +373,10 @@ def build_plan(
                 part.on_pipeline(checked.pipeline)
         record_run(env, checked, config)
         stats = named if stats is None else stats
-        if stats is not None:
+        if callable(stats):
+            stats(env)
+            env.train(checked.pipeline.training is True)
+        elif stats is not None:
             env.share_statistics(stats).train(checked.pipeline.training is True)
         elif not checked.pipeline.in_training:
             _refuse_nothing_learnt(env, checked.pipeline)

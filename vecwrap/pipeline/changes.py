@@ -273,7 +273,7 @@ _OTHER_WORDS = {
     "apply_api_compatibility": "Gymnasium no longer has it; docs/migrating.md wraps the old Gym API",
     **dict.fromkeys(
         ("out", "config"),
-        "It is no part of a pipeline: give it to vecwrap.build or load, as in out=\"runs/a\", or to vecwrap run --out",
+        'It is no part of a pipeline: give it to vecwrap.build or load, as in out="runs/a", or to vecwrap run --out',
     ),
     "mode": "Did you mean autoreset or render_mode?",
     "observation_mode": "Bounds that differ between sub-environments are joined without being asked",

@@ -22,7 +22,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import vecwrap
 from vecwrap.env.saving import open_regular, write_whole
 from vecwrap.errors import VecwrapError, cut, text_of
 from vecwrap.interrupts import is_of_a_handler
@@ -309,7 +308,8 @@ def library_versions(modules: Iterable[str] = ()) -> dict[str, str]:
     """Return the versions of Python, vecwrap, NumPy, Gymnasium, and of the distributions that modules come from."""
     tops = {"gymnasium", "numpy", "cv2", *(module.partition(".")[0] for module in modules)} - {"vecwrap", ""}
     found = {name: version for top in tops for name, version in _distributions(top)}
-    return {"python": platform.python_version(), "vecwrap": vecwrap.__version__, **dict(sorted(found.items()))}
+    ours = sys.modules["vecwrap"]  # not imported by name: it leads to every floor
+    return {"python": platform.python_version(), "vecwrap": ours.__version__, **dict(sorted(found.items()))}
 
 
 @functools.cache
