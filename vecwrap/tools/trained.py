@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import SpecError, VecwrapError, did_you_mean, text_of
+from vecwrap.errors import SpecError, VecwrapError, cut, did_you_mean, text_of
 from vecwrap.rows.members import name_of
 from vecwrap.sources.import_paths import import_target
 from vecwrap.wrappers.clip_action import ClipAction
@@ -164,16 +164,20 @@ def _refuse_other_spaces(model: Any, env: VecEnv, where: str) -> None:
     observations, actions = model.observation_space, model.action_space
     if not _takes(observations, env.single_observation_space):
         raise SpecError(
-            f"{where}: expected a model for the pipeline's observations, {env.single_observation_space}, got one for "
-            f"{observations}. Are the wrappers those that it was trained with?"
+            f"{where}: expected a model for the pipeline's observations, {_in_a_line(env.single_observation_space)}, "
+            f"got one for {_in_a_line(observations)}. Are the wrappers those that it was trained with?"
         )
     here = [env.single_action_space]
     here += [wrapper.env.single_action_space for wrapper in env.chain if isinstance(wrapper, ClipAction)]
     if not any(_same_actions(actions, space) for space in here):
         raise SpecError(
-            f"{where}: expected a model for the pipeline's actions, {env.single_action_space}, got one for {actions}. "
-            "Are the wrappers those that it was trained with?"
+            f"{where}: expected a model for the pipeline's actions, {_in_a_line(env.single_action_space)}, got one "
+            f"for {_in_a_line(actions)}. Are the wrappers those that it was trained with?"
         )
+
+
+def _in_a_line(space: Any) -> str:
+    return cut(" ".join(str(space).split()), 300)
 
 
 def _takes(model: Any, here: spaces.Space[Any]) -> bool:

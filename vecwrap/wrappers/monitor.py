@@ -54,6 +54,8 @@ class Monitor(VecEnvWrapper):
     ``agent`` in games of several agents, where each agent's part in a game is a row of the file, and the
     ``info_keys``. Each row is written when its game ends, so a killed run loses at most the row being written.
 
+    Beside it, ``run.json`` says what ran and how it ended, and ``pipeline.yaml`` rebuilds it (docs/saving.md).
+
     Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything;
     an environment that was not closed continues there. A folder that cannot be written is an error at the first reset
     or load; a later write failure ends the recording with a warning, never the training.
@@ -84,6 +86,7 @@ class Monitor(VecEnvWrapper):
             SummaryWriter or a run of W&B, which stay open, or a callable (in a file its import path).
 
     Attributes:
+        record: writes ``run.json``; None without ``dir``.
         num_episodes, episode_count: how many games ended.
         games: the scores so far and the lengths of the games that are running, and which are.
         num_steps: the agent steps of all sub-environments; a loaded state continues the count.
