@@ -240,3 +240,17 @@ def test_the_picture_has_the_intervals_of_the_table(tmp_path):
     assert [label.get_text() for label in ends.get_yticklabels()] == ["ppo", "one"]
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["ppo (4 seeds)", "one"]
+
+
+@pytest.mark.parametrize("value", ["text", [1, {"a": 2}], 3, {"a": [{"b": None}]}])
+@pytest.mark.parametrize("key", ["settings", "config"])
+def test_a_strangers_record_is_read_as_far_as_it_goes(key, value, tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps({"versions": {}, "end": "finished", key: value}))
+    assert all(isinstance(said, str) for said in read_record(tmp_path).settings.values())
+
+
+def test_a_record_that_is_nested_without_end_is_one_message(tmp_path):
+    deep = '{"a":' * 900 + "1" + "}" * 900
+    (tmp_path / "run.json").write_text('{"versions": {}, "config": ' + deep + "}")
+    with pytest.raises(VecwrapError, match=r"run\.json: (nested too deep|this is not JSON)"):
+        read_record(tmp_path)

@@ -192,19 +192,27 @@ def read_record(folder: Path) -> Record:
     facts = read_facts(folder / FACTS)
     if facts.get("end") in (None, RUNNING):  # it was killed, or runs still
         facts = {**facts, **_read_progress(folder / PROGRESS)}
-    end, pipeline = facts.get("end", "finished"), folder / PIPELINE
-    settings = facts.get("settings") or {}
-    if pipeline.exists():
-        settings = read_yaml(read_text(pipeline), str(pipeline)).value
-    config = facts.get("config") or {}
+    end = facts.get("end", "finished")
     return Record(
         seconds=_number(facts.get("seconds")),
         steps=_count(facts.get("steps")),
         restarts=_count(facts.get("restarts")),
         end=NOT_ENDED if end in (None, RUNNING) else "" if end == "finished" else str(end),
         versions={str(name): str(version) for name, version in facts.get("versions", {}).items()},
-        settings={**dict(_settings(settings)), **dict(_settings(config, ("config",)))} if settings or config else {},
+        settings=_all_settings(folder, facts),
     )
+
+
+def _all_settings(folder: Path, facts: Mapping[str, Any]) -> dict[str, str]:
+    """The keys of the pipeline, from its file or else by name, and the training's own settings."""
+    pipeline = folder / PIPELINE
+    settings = facts.get("settings")
+    if pipeline.exists():
+        settings = read_yaml(read_text(pipeline), str(pipeline)).value
+    try:
+        return {**dict(_settings(settings or {})), **dict(_settings(facts.get("config") or {}, ("config",)))}
+    except RecursionError:
+        raise PlotError(f"{folder / FACTS}: nested too deep; is it a file of vecwrap?") from None
 
 
 def _read_progress(path: Path) -> dict[str, Any]:
