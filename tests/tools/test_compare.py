@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 
 from tests.tools.plot.files import random_rows, write_file
-from vecwrap.errors import PlotError, SpecError
-from vecwrap.tools.compare import Compared, compare, differences, draw_comparison, interquartile_mean, interval
+from vecwrap.errors import PlotError, SpecError, VecwrapError
+from vecwrap.tools.compare import (
+    Compared,
+    compare,
+    differences,
+    draw_comparison,
+    interquartile_mean,
+    interval,
+    read_record,
+)
 from vecwrap.tools.plot import read_runs
 
 

@@ -207,10 +207,16 @@ def _all_settings(folder: Path, facts: Mapping[str, Any]) -> dict[str, str]:
     """The keys of the pipeline, from its file or else by name, and the training's own settings."""
     pipeline = folder / PIPELINE
     settings = facts.get("settings")
+    config = facts.get("config")
     if pipeline.exists():
         settings = read_yaml(read_text(pipeline), str(pipeline)).value
+    found: dict[str, str] = {}
     try:
-        return {**dict(_settings(settings or {})), **dict(_settings(facts.get("config") or {}, ("config",)))}
+        if isinstance(settings, Mapping):
+            found |= dict(_settings(settings))
+        if isinstance(config, Mapping) and config:
+            found |= dict(_settings(config, ("config",)))
+        return found
     except RecursionError:
         raise PlotError(f"{folder / FACTS}: nested too deep; is it a file of vecwrap?") from None
 
