@@ -36,12 +36,11 @@ from vecwrap.pipeline.places import Place
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.run_folder import VIDEOS, Run, other_versions, read_run
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.rows.normalizers import ObservationNormalizer
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.tools.evaluate import Quota
 from vecwrap.tools.player import Player
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout
-from vecwrap.tools.trained import SUFFIX, TrainedPolicy, use_vec_normalize
+from vecwrap.tools.trained import TrainedPolicy, refuse_nothing_learnt, refuse_pickles, use_vec_normalize
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here
 from vecwrap.wrappers.recording.run_record import FINISHED, INTERRUPTED, LOG, PIPELINE, PROGRESS, said
@@ -142,7 +141,8 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
         act = find_policy(settings.policy, env, settings.algorithm)
         if isinstance(act, TrainedPolicy):
             running.policy = f"{settings.policy} ({act.algorithm})"
-            if loaded is None and pickled is None and planned.pipeline.stats is None:
+            statistics = pickled or planned.pipeline.stats or (loaded and loaded.statistics)
+            if statistics is None:
                 refuse_nothing_learnt(env, settings.policy)
         if out is None:
             another = "Give another folder with --out, or as the monitor wrapper's dir."
@@ -339,24 +339,6 @@ class _Running:
             whole = self.journal.folder
             lines.append(("folder", f"{whole}, rebuilt by: vecwrap load {shlex.quote(str(whole))}"))
         return name_table(lines)
-
-
-def refuse_pickles(policy: str, stats: Path | None) -> None:
-    """Refuse files that run code when they are loaded."""
-    for option, path in (("--policy", Path(policy)), ("--stats", stats)):
-        if path is not None and path.suffix in (SUFFIX, ".pkl"):
-            raise SpecError(f"{option} {path}: expected nothing that runs code (--no-imports), got a file of pickles.")
-
-
-def refuse_nothing_learnt(env: VecEnv, policy: str) -> None:
-    """Refuse a trained model's observations normalised by statistics that have seen nothing."""
-    for wrapper in env.chain[:-1]:
-        if any(isinstance(half, ObservationNormalizer) for half in wrapper.normalizers()):  # type: ignore[attr-defined]
-            raise SpecError(
-                f"--policy {policy}: the pipeline normalises observations ({type(wrapper).__name__}), and its "
-                "statistics have seen nothing yet, unlike those that the model learnt with; expected them with "
-                "--stats FILE: the stats.npz of the training, or the .pkl of its VecNormalize."
-            )
 
 
 def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:

@@ -200,12 +200,8 @@ def record_wrapped(env: VecEnv, planned: Sequence[PlannedWrapper], config: Mappi
     described = Described(None, None, settings=settings, missing=missing, modules=modules)
     for monitor in around:
         if monitor.record is not None:
-            monitor.record.describe = functools.partial(_given, described)
+            monitor.record.describe = lambda: described
             monitor.record.config = config
-
-
-def _given(described: Described) -> Described:
-    return described
 
 
 def describe(planned: Plan, folder: Path) -> Described:

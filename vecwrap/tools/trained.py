@@ -20,6 +20,7 @@ from gymnasium import spaces
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError, VecwrapError, cut, did_you_mean, text_of
 from vecwrap.rows.members import name_of
+from vecwrap.rows.normalizers import ObservationNormalizer
 from vecwrap.sources.import_paths import import_target
 from vecwrap.wrappers.clip_action import ClipAction
 
@@ -245,3 +246,21 @@ def _by_name(of_observations: Any) -> Mapping[str, Any]:
     if isinstance(of_observations, dict):
         return {name_of(key): one for key, one in of_observations.items()}
     return {name_of(None): of_observations}
+
+
+def refuse_pickles(policy: str, stats: Path | None) -> None:
+    """Refuse files that run code when they are loaded."""
+    for option, path in (("--policy", Path(policy)), ("--stats", stats)):
+        if path is not None and path.suffix in (SUFFIX, ".pkl"):
+            raise SpecError(f"{option} {path}: expected nothing that runs code (--no-imports), got a file of pickles.")
+
+
+def refuse_nothing_learnt(env: VecEnv, policy: str) -> None:
+    """Refuse a trained model's observations normalised by statistics that have seen nothing."""
+    for wrapper in env.chain[:-1]:
+        if any(isinstance(half, ObservationNormalizer) for half in wrapper.normalizers()):  # type: ignore[attr-defined]
+            raise SpecError(
+                f"--policy {policy}: the pipeline normalises observations ({type(wrapper).__name__}), and its "
+                "statistics have seen nothing yet, unlike those that the model learnt with; expected them with "
+                "--stats FILE: the stats.npz of the training, or the .pkl of its VecNormalize."
+            )

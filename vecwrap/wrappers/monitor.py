@@ -57,8 +57,8 @@ class Monitor(VecEnvWrapper):
     Beside it, ``run.json`` says what ran and how it ended, and ``pipeline.yaml`` rebuilds it (docs/saving.md).
 
     Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything;
-    an environment that was not closed continues there. A folder that cannot be written is an error at the first reset
-    or load; a later write failure ends the recording with a warning, never the training.
+    an environment that was not closed continues there. A folder that cannot be written is refused when a pipeline is
+    built, or at the first reset or load; a later write failure ends the recording with a warning, never the training.
 
     ``log`` says where games are logged (docs/logging.md). TensorBoard and W&B get curves over the agent steps of all
     sub-environments: ``episode/return``, ``episode/length``, and ``episode/KEY`` for numeric ``info_keys``. A point is
