@@ -223,4 +223,4 @@ def test_options_of_a_run_that_are_given_without_one_are_refused(capsys, options
 )
 def test_what_is_no_run_is_refused(capsys, path, words):
     assert main(["load", path]) == 2
-    assert f"{path}: expected a folder that `vecwrap run --out` filled, got {words}" in capsys.readouterr().err
+    assert f"{path}: expected a run's folder, with pipeline.yaml, got {words}" in capsys.readouterr().err

@@ -238,7 +238,7 @@ def test_an_imported_policy_may_be_a_part_of_what_its_module_holds(tmp_path, mon
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("randm", "expected random, zeros or module:callable, got 'randm'. Did you mean \"random\""),
+        ("randm", "expected random, zeros, module:callable or a model's .zip, got 'randm'. Did you mean \"random\""),
         ("no_such_module:act", "there is no module no_such_module. Is its folder on sys.path"),
         ("math:no_such", "math has no no_such"),
         ("math:pi", "expected a class or callable, got a float."),

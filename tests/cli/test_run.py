@@ -19,10 +19,11 @@ import pytest
 
 import vecwrap
 from vecwrap.cli import main
-from vecwrap.cli.journal import refuse_taken, versions
+from vecwrap.cli.journal import refuse_taken
 from vecwrap.env.saving import read_state
 from vecwrap.errors import CheckpointError
 from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.run_output import versions
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.wrappers.normalize import Normalize
 

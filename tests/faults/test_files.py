@@ -183,4 +183,4 @@ def test_no_file_is_written_outside_of_the_folder_that_was_named(tmp_path, monke
         env.save("run/state.npz")
     assert {path.name for path in tmp_path.iterdir()} == {"inside"}
     assert {path.name for path in inside.iterdir()} == {"run"}
-    assert {path.name for path in (inside / "run").iterdir()} == {"monitor.csv", "state.npz"}
+    assert {path.name for path in (inside / "run").iterdir()} == {"monitor.csv", "run.json", "state.npz"}

@@ -17,10 +17,10 @@ from gymnasium.vector.utils import batch_differing_spaces
 
 import vecwrap
 from vecwrap.cli import main
-from vecwrap.cli.journal import versions
 from vecwrap.errors import BackendError, PlanError, SpecError
 from vecwrap.pipeline.evaluation import evaluation
 from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.run_output import versions
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports
 from vecwrap.sources.description import joint_space
 

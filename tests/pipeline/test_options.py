@@ -28,7 +28,8 @@ def test_build_shows_the_options_with_their_types_defaults_and_help(kind):
 
 def test_build_shows_no_other_options():
     shown = inspect.signature(vecwrap.build).parameters.keys() - {"unknown"}
-    assert shown == {*KEYS, *option_names(ProcessOptions), *option_names(RestartOptions)} - {"eval", "training"}
+    keys = {*KEYS, *option_names(ProcessOptions), *option_names(RestartOptions)} - {"eval", "training"}
+    assert shown == keys | {"out", "config"}  # which are not the pipeline's
 
 
 @pytest.mark.parametrize("name", registry.backends.names())

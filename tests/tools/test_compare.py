@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 
 from tests.tools.plot.files import random_rows, write_file
-from vecwrap.errors import PlotError, SpecError
-from vecwrap.tools.compare import Compared, compare, differences, draw_comparison, interquartile_mean, interval
+from vecwrap.errors import PlotError, SpecError, VecwrapError
+from vecwrap.tools.compare import (
+    Compared,
+    compare,
+    differences,
+    draw_comparison,
+    interquartile_mean,
+    interval,
+    read_record,
+)
 from vecwrap.tools.plot import read_runs
 
 
@@ -252,3 +260,18 @@ def test_the_picture_has_the_intervals_of_the_table(tmp_path):
     assert [label.get_text() for label in ends.get_yticklabels()] == ["ppo", "one"]
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["ppo (4 seeds)", "one"]
+
+
+@pytest.mark.parametrize("value", ["text", [1, {"a": 2}], 3, {"a": [{"b": None}]}])
+@pytest.mark.parametrize("key", ["settings", "config"])
+def test_a_strangers_record_is_read_as_far_as_it_goes(key, value, tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps({"versions": {}, "end": "finished", key: value}))
+    assert all(isinstance(said, str) for said in read_record(tmp_path).settings.values())
+
+
+@pytest.mark.parametrize("depth", [970, 100_000])  # what the parser takes and the reader does not; what neither takes
+def test_a_record_that_is_nested_without_end_is_one_message(depth, tmp_path):
+    deep = '{"a":' * depth + "1" + "}" * depth
+    (tmp_path / "run.json").write_text('{"versions": {}, "config": ' + deep + "}")
+    with pytest.raises(VecwrapError, match=r"run\.json: (nested too deep|this is not JSON)"):
+        read_record(tmp_path)

@@ -669,9 +669,10 @@ def test_monitor_csv_of_an_earlier_run_is_moved_aside_and_nothing_is_overwritten
             play(env, 9)
         contents.append((tmp_path / ("0.monitor.csv" if per_env else "monitor.csv")).read_text())
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "0.monitor.csv.1", "1.monitor.csv.1", "monitor.csv", "monitor.csv.1", "monitor.csv.2", "notes.csv"
+        "0.monitor.csv.3", "1.monitor.csv.3", "monitor.csv", "monitor.csv.1", "monitor.csv.2", "notes.csv",
+        "run.json", "run.json.1", "run.json.2", "run.json.3",
     ]  # fmt: skip
-    names = ["monitor.csv.1", "monitor.csv.2", "0.monitor.csv.1", "monitor.csv"]
+    names = ["monitor.csv.1", "monitor.csv.2", "0.monitor.csv.3", "monitor.csv"]
     assert [(tmp_path / name).read_text() for name in names] == contents
 
 
@@ -866,7 +867,7 @@ def test_an_environment_that_is_still_held_does_not_keep_the_next_from_its_folde
         with pytest.warns(RuntimeWarning, match=ANOTHER) if held else contextlib.nullcontext():
             env.reset()
         held.append(env)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["monitor.csv", "monitor.csv.1", "monitor.csv.2"]
+    assert sorted(path.name for path in tmp_path.glob("monitor*")) == ["monitor.csv", "monitor.csv.1", "monitor.csv.2"]
     for env in held:
         env.close()
 

@@ -172,6 +172,6 @@ def test_beside_a_second_process_in_the_folder_no_row_is_lost(resume, per_env, t
             process.stdin.write("\n")
             process.stdin.flush()
             assert process.stdout.readline() == "stepped\n"
-    rows = {path.name: len(read(path)[1]) for path in tmp_path.iterdir()}
+    rows = {path.name: len(read(path)[1]) for path in tmp_path.glob("*monitor.csv*")}
     assert sum(rows.values()) == 8
     assert len(rows) == (2 if per_env else 1) * (1 if resume else 2)

@@ -308,8 +308,9 @@ def test_files_of_an_earlier_run_are_moved_aside(tmp_path):
     for _ in range(3):
         with build("tensorboard", tmp_path) as env:
             play(env, 6)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tensorboard", "tensorboard.1", "tensorboard.2"]
-    for path in tmp_path.iterdir():
+    folders = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert sorted(path.name for path in folders) == ["tensorboard", "tensorboard.1", "tensorboard.2"]
+    for path in folders:
         assert curves(path)["episode/return"]
 
 
@@ -505,7 +506,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_the_first_step(tmp_p
     (tmp_path / "tensorboard").chmod(0o400)
     with (
         build("tensorboard", tmp_path / "tensorboard") as env,
-        pytest.raises(PlanError, match="monitor: log: tensorboard: expected a folder that files can be written to"),
+        pytest.raises(PlanError, match="monitor: dir: expected a folder that files can be written to"),
     ):
         env.reset()
 
@@ -645,7 +646,7 @@ def test_without_a_log_a_folder_has_the_rows_alone_and_no_thread(tmp_path):
     with Monitor(DummyBackend([lambda: ToyEnv((2,))]), str(tmp_path)) as env:
         play(env, 4)
         assert threads() == []
-    assert [path.name for path in tmp_path.iterdir()] == ["monitor.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["monitor.csv", "run.json"]
 
 
 def test_nothing_is_imported_for_logs_that_are_not_asked_for():

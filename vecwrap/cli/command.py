@@ -89,7 +89,27 @@ Settings = Annotated[
 ]
 Evaluation = Annotated[bool, typer.Option("--eval", help="Use the pipeline's evaluation (its section eval).")]
 PolicyName = Annotated[
-    str, typer.Option(help="random, zeros, or module:callable from batched observations to batched actions.")
+    str,
+    typer.Option(
+        help="random, zeros, module:callable from batched observations to batched actions, or the .zip of a model that "
+        "Stable-Baselines3 or sb3-contrib saved: it holds pickles, so loading it runs the code in it."
+    ),
+]
+Algorithm = Annotated[
+    str | None,
+    typer.Option(
+        "--algo",
+        help="The algorithm of --policy model.zip, if the file does not say it: ppo, a2c, dqn, sac, ..., ppo_lstm "
+        "(RecurrentPPO), maskable_ppo.",
+    ),
+]
+Statistics = Annotated[
+    Path | None,
+    typer.Option(
+        "--stats",
+        help="Running statistics for the wrappers that normalise, frozen: a stats.npz, another file of env.save, or "
+        "the .pkl that Stable-Baselines3's VecNormalize saved, a pickle, which runs the code in it.",
+    ),
 ]
 Number = Annotated[int | None, count_option("--n", "-n", help="How many sub-environments.")]
 BackendName = Annotated[

@@ -2,29 +2,21 @@
 
 import contextlib
 import io
-import json
-import platform
 import shlex
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
-from importlib import metadata
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
-import vecwrap
 from vecwrap.cli.output import Terminal
 from vecwrap.env import saving as checkpoint
-from vecwrap.env.saving import write_whole
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError, paths_looked_at
-from vecwrap.pipeline.environments import engine_of, module_of
-from vecwrap.pipeline.plan import Plan
-from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, STATISTICS, moved
 from vecwrap.tools.rollout import Tally
 from vecwrap.wrappers.recording.run_files import GrowingFile, csv_line
+from vecwrap.wrappers.recording.run_record import FACTS, LOG, PIPELINE, PROGRESS, STATISTICS, RunRecord
 
 COLUMNS = ("time", "steps", "steps_per_second", "episodes", "score_mean", "score_std", "restarts")
 
@@ -35,27 +27,16 @@ class Journal:
     A disk that fills up later causes a warning, once per file, and never ends the run.
     """
 
-    def __init__(self, folder: Path, planned: Plan, facts: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, record: RunRecord) -> None:
         refuse_taken(folder)
         self.folder = folder
         self._failed: set[str] = set()
         self._before: tuple[float, int] | None = None  # seconds and steps at the last row
-        pipeline = planned.pipeline
-        self._facts = {
-            "pipeline": pipeline.hash,
-            "seed": pipeline.seed,
-            **facts,
-            "versions": versions(planned),
-            "started": _now(),
-            "ended": None,
-            "end": None,
-        }
-        text = moved(pipeline, folder, Path()).to_yaml()  # so that the folder can be moved
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._log = GrowingFile(folder / LOG, new=True)  # if two runs start at once, one is refused
-            write_whole(folder / PIPELINE, lambda file: file.write(text.encode()))
-            self._write_facts()
+            record.prepare()
+            record.begin()  # before the first step
             self._progress = GrowingFile(folder / PROGRESS, new=True)
             self._progress.append(csv_line(COLUMNS))
         except OSError as error:
@@ -102,24 +83,9 @@ class Journal:
         if any(state["statistics"]) and not torn:
             self._try(STATISTICS, lambda: checkpoint.write_state(self.folder / STATISTICS, state))
 
-    def end(self, how: str, tally: Tally) -> None:
-        self._facts |= {
-            "ended": _now(),
-            "end": how,
-            "steps": tally.steps,
-            "episodes": tally.episodes,
-            "seconds": round(tally.seconds, 3),
-            "restarts": tally.restarts,
-        }
-        self._try(FACTS, self._write_facts)
-
     def close(self) -> None:
         self._log.close()
         self._progress.close()
-
-    def _write_facts(self) -> None:
-        text = json.dumps(self._facts, indent=2) + "\n"
-        write_whole(self.folder / FACTS, lambda file: file.write(text.encode()))
 
     def _try(self, name: str, write: Callable[[], None]) -> None:
         try:
@@ -134,34 +100,16 @@ class Journal:
                 )
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
 @paths_looked_at(SpecError)
-def refuse_taken(folder: Path, remedy: str = "Give another folder, or delete this one.") -> None:
+def refuse_taken(
+    folder: Path,
+    remedy: str = "Give another folder, or delete this one.",
+    names: Sequence[str] = (PIPELINE, FACTS, PROGRESS, LOG, STATISTICS),
+) -> None:
     """Refuse a folder that already holds a run: its files would be mixed with, or moved aside by, those of the next."""
-    files = [name for name in (PIPELINE, FACTS, PROGRESS, LOG, STATISTICS) if (folder / name).exists()]
+    files = [name for name in names if (folder / name).exists()]
     if files:
         raise SpecError(
             f"{folder}: there is a run already ({', '.join(files)}), and it stays as it is. {remedy} To go on with "
             f"its statistics: vecwrap load {shlex.quote(str(folder))} --steps 20000 --out ANOTHER."
         )
-
-
-def versions(planned: Plan) -> dict[str, str]:
-    """Return the versions of everything that a pipeline's stream comes from: Python and installed distributions."""
-    targets: list[Any] = [wrapper.target for wrapper in planned.wrappers]
-    for part in planned.environment.each:
-        targets += [part.entry_point, engine_of(part.entry_point)]
-    modules = {"gymnasium", "numpy", "cv2", *map(_top_module, targets)} - {"vecwrap"}
-    owners = metadata.packages_distributions()
-    names = sorted({name for module in modules for name in owners.get(module, ())})
-    found = {name: metadata.version(name) for name in names}
-    return {"python": platform.python_version(), "vecwrap": vecwrap.__version__, **found}
-
-
-def _top_module(target: Any) -> str:
-    while hasattr(target, "func"):  # a partial
-        target = target.func
-    return module_of(target).partition(".")[0]

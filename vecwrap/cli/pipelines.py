@@ -1,22 +1,18 @@
 """Pipelines as the commands accept them, and the wrappers that a run adds."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vecwrap.pipeline.changes import with_argument
 from vecwrap.pipeline.environments import find_environment
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_file, names_file, read_yaml
 from vecwrap.pipeline.places import Place, Source, fail
-from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.registry import wrappers
-from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, moved
+from vecwrap.pipeline.run_folder import VIDEOS
+from vecwrap.pipeline.run_output import folder_of, laid_open, outermost, with_folder
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, overridden, refuse_imports
 from vecwrap.pipeline.values import scalar, shown
-from vecwrap.pipeline.words import WrapperSpec
-from vecwrap.pipeline.wrappers import plan_wrappers
+from vecwrap.wrappers.recording.run_record import PIPELINE
 
 
 def read_pipeline(
@@ -83,10 +79,10 @@ def with_monitor(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
     The outermost monitor stays where it is and keeps its folder unless ``out`` names another; a pipeline without one
     gets one around everything. The default folder is ``runs/NAME`` in the working directory.
     """
-    spec = _laid_open(spec)
-    if out is None and _folder_of(spec, "monitor") is not None:
+    spec = laid_open(spec)
+    if out is None and folder_of(spec, "monitor") is not None:
         return spec
-    return _with_folder(spec, "monitor", _folder(spec, out))
+    return with_folder(spec, "monitor", _folder(spec, out))
 
 
 def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
@@ -100,53 +96,11 @@ def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
         asked = spec.render_mode or next((mode for mode in modes if mode != "rgb_array"), None)
         why = f"render_mode={shown(asked)}" if asked else "one that renders none"
         fail("--record", f"expected an environment that renders images (rgb_array), got {why}")
-    if out is None and _outermost(spec, "video") is not None:
+    if out is None and outermost(spec, "video") is not None:
         return spec
-    folder = out if out is not None else _folder_of(spec, "monitor")
+    folder = out if out is not None else folder_of(spec, "monitor")
     assert folder is not None
-    return _with_folder(spec, "video", folder / VIDEOS)
-
-
-def _with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
-    """Return the pipeline with its outermost wrapper of a name writing into a folder; added if there is none.
-
-    The wrappers of an evaluation that write into the old folder are moved to the new one; an evaluation that already
-    has a wrapper of this name does not get another.
-    """
-    wrappers, section = list(spec.wrappers), spec.eval
-    found, old = _outermost(spec, name), _folder_of(spec, name)
-    has_list = isinstance(section.get("wrappers"), tuple)
-    if found is not None:
-        wrappers[found] = with_argument(wrappers[found], "dir", str(folder), Source())
-        if has_list and old is not None:
-            section = moved(plan(spec).pipeline, old, folder.absolute()).eval
-    else:
-        wrappers.append(WrapperSpec(name, kwargs={"dir": str(folder)}))
-    return dataclasses.replace(spec, wrappers=tuple(wrappers), eval=section)
-
-
-def _laid_open(spec: PipelineSpec) -> PipelineSpec:
-    """Return the pipeline with the wrappers of its presets, and its evaluation, which may name these, filled in."""
-    parts = plan_wrappers(spec.wrappers)
-    if not any(part.preset for part in parts):
-        return spec
-    return dataclasses.replace(spec, wrappers=tuple(part.spec for part in parts), eval=plan(spec).pipeline.eval)
-
-
-def _outermost(spec: PipelineSpec, name: str) -> int | None:
-    names = (name, wrappers.entry(name).target)
-    return max((i for i, wrapper in enumerate(spec.wrappers) if wrapper.name in names), default=None)
-
-
-def _folder_of(spec: PipelineSpec, name: str) -> Path | None:
-    """The folder of the outermost wrapper of a name, as this process finds it."""
-    found = _outermost(spec, name)
-    if found is None:
-        return None
-    wrapper = spec.wrappers[found]
-    folder = wrapper.kwargs.get("dir", wrapper.args[0] if wrapper.args else None)
-    directory = wrapper.source.at(wrapper.name, "dir").place.directory
-    return None if folder is None else Path(directory or "", folder)
+    return with_folder(spec, "video", folder / VIDEOS)
 
 
 def _folder(spec: PipelineSpec, out: Path | None) -> Path:

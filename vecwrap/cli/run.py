@@ -7,6 +7,7 @@ import shlex
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,27 +29,29 @@ from vecwrap.env.games import one_a_game
 from vecwrap.env.picture import SIZE, game_labels, labelled
 from vecwrap.env.saving import read_state, write_whole
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError, SpecError, VecwrapError, cut, text_of
+from vecwrap.errors import PlanError, SpecError, VecwrapError, cut
 from vecwrap.pipeline.build import build_plan, rebuild
 from vecwrap.pipeline.check import check
 from vecwrap.pipeline.places import Place
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, Run, other_versions, read_run
+from vecwrap.pipeline.run_folder import VIDEOS, Run, other_versions, read_run
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.factories import draws_none
 from vecwrap.tools.evaluate import Quota
 from vecwrap.tools.player import Player
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout
+from vecwrap.tools.trained import TrainedPolicy, refuse_nothing_learnt, refuse_pickles, use_vec_normalize
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here
+from vecwrap.wrappers.recording.run_record import FINISHED, INTERRUPTED, LOG, PIPELINE, PROGRESS, said
 from vecwrap.wrappers.tile import Tile
 from vecwrap.wrappers.video import Video
 from vecwrap.wrappers.window.viewer import Viewer
 
 DEFAULT_STEPS = 20_000  # two or three games of random Pong in each of eight sub-environments
 PICTURES = (".png", ".jpg", ".webp")
-INTERRUPTED = 128  # plus the signal's number, the shell convention
+SIGNALLED = 128  # plus the signal's number, the shell convention
 REFRESH_SECONDS = 0.1
 
 
@@ -57,6 +60,8 @@ class RunSettings:
     """How a pipeline is run; the help of ``vecwrap run`` describes each option."""
 
     policy: str = "random"
+    algorithm: str | None = None  # of the model, if the policy is one
+    statistics: Path | None = None  # of a VecNormalize
     steps: int | None = None
     episodes: int | None = None
     out: Path | None = None
@@ -73,6 +78,8 @@ def run(
     steps: cli.Steps = None,
     episodes: cli.Episodes = None,
     policy: cli.PolicyName = "random",
+    algo: cli.Algorithm = None,
+    stats: cli.Statistics = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the environments and of a random policy.")] = None,
     n: cli.Number = None,
     backend: cli.BackendName = None,
@@ -88,12 +95,28 @@ def run(
     no_imports: cli.NoImports = False,
 ) -> int:
     """Step a pipeline under a policy: a live table, a summary, monitor.csv, a picture; with --out a run folder."""
-    options = {"n": n, "seed": seed, "backend": backend}
+    if no_imports:
+        refuse_pickles(policy, stats)
+    pickled = stats if stats is not None and stats.suffix == ".pkl" else None
+    own = None if stats is None or pickled is not None else str(stats)
+    options = {"n": n, "seed": seed, "backend": backend, "stats": own}
     spec = read_pipeline(pipeline, settings, options, evaluation=evaluation, imports=not no_imports)
     if (port is not None or host != "127.0.0.1") and not watched:
         raise SpecError("--port and --host are of the page: expected --watch beside them")
     page = (port, host) if watched else None
-    chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation, page)
+    chosen = RunSettings(
+        policy=policy,
+        algorithm=algo,
+        statistics=pickled,
+        steps=steps,
+        episodes=episodes,
+        out=out,
+        record=record,
+        interval=interval,
+        snapshot=snapshot,
+        evaluation=evaluation,
+        page=page,
+    )
     return run_pipeline(spec, chosen, cli.terminal())
 
 
@@ -111,17 +134,22 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
         spec = with_videos(spec, out)
     planned = plan(spec)
     with console.status("starting ...") if console.is_terminal else contextlib.nullcontext():
-        env = build_plan(planned) if loaded is None else rebuild(loaded, spec)
+        pickled = None if settings.statistics is None else partial(use_vec_normalize, settings.statistics)
+        env = build_plan(planned, pickled) if loaded is None else rebuild(loaded, spec)
     with contextlib.ExitStack() as files, env, interruptible() as interrupt:
         running = _Running(env, settings, interrupt, console)
         env.action_space.seed(spec.seed)
-        act = find_policy(settings.policy, env)
+        act = find_policy(settings.policy, env, settings.algorithm)
+        if isinstance(act, TrainedPolicy):
+            running.policy = f"{settings.policy} ({act.algorithm})"
+            statistics = pickled or planned.pipeline.stats or (loaded and loaded.statistics)
+            if statistics is None:
+                refuse_nothing_learnt(env, settings.policy)
         if out is None:
-            refuse_taken(
-                seen_from_here(running.folder), "Give another folder with --out, or as the monitor wrapper's dir."
-            )
+            another = "Give another folder with --out, or as the monitor wrapper's dir."
+            refuse_taken(seen_from_here(running.folder), another, (PROGRESS, LOG))
         else:
-            journal = running.journal = Journal(out, planned, {"policy": settings.policy})
+            journal = running.journal = Journal(out, running.record)
             files.callback(journal.close)
             files.enter_context(journal.warnings_too())
         if settings.page is not None:
@@ -145,7 +173,10 @@ class _Running:
         self._monitor = env.find(Monitor)
         self._videos = [wrapper for wrapper in env.chain if isinstance(wrapper, Video)]
         assert self._monitor.dir is not None
+        assert self._monitor.record is not None
         self.folder = self._monitor.dir
+        self.record = self._monitor.record
+        self.record.facts["policy"] = settings.policy
         self.journal: Journal | None = None
         self._counted, self._tally = _counted(env, settings)
         self._limit = settings.steps
@@ -154,6 +185,7 @@ class _Running:
         self._failure: Exception | None = None
         self._picture = "none"
         self._description = repr(env)
+        self.policy = settings.policy
 
     def go(self, act: Policy) -> None:
         """Step until something ends the run, then write what is left to write, take the picture, and close."""
@@ -164,6 +196,7 @@ class _Running:
             self.journal.note(self._env, self._tally, torn=torn)
         if stopped_by is None:
             self._attempt(self._take_picture)  # last: rendering may end the process, as without a display
+        self._record_end()
         self._attempt(self._env.close)
 
     def _attempt(self, do: Callable[[], None]) -> BaseException | None:
@@ -202,16 +235,16 @@ class _Running:
 
     def finish(self) -> int:
         """Print the summary, once all files of the environment are closed; return the exit status."""
-        summary, end = self._summary(), self._end()
+        summary = self._summary()
+        self._record_end()  # again, for closing may have failed
         if self.journal is not None:
             self.journal.say(summary)
             if self._failure is not None:
-                self.journal.say(Text(f"error: {_said(self._failure)}"))
-            self.journal.end(end, self._tally)
+                self.journal.say(Text(f"error: {said(self._failure)}"))
         self._print(summary)
         if self._failure is not None:
             raise self._failure
-        return INTERRUPTED + self._interrupt.number if self._interrupt.asked else 0
+        return SIGNALLED + self._interrupt.number if self._interrupt.asked else 0
 
     # -- while it runs -------------------------------------------------------------------------------------------------
 
@@ -257,10 +290,20 @@ class _Running:
 
     # -- at its end ----------------------------------------------------------------------------------------------------
 
+    def _record_end(self) -> None:
+        tally = self._tally
+        self.record.end(
+            self._end(),
+            steps=tally.steps,
+            episodes=tally.episodes,
+            seconds=round(tally.seconds, 3),
+            restarts=tally.restarts,
+        )
+
     def _end(self) -> str:
         if self._failure is not None:
-            return f"failed: {_said(self._failure)}"
-        return f"interrupted by {self._by()}" if self._interrupt.asked else "finished"
+            return f"failed: {said(self._failure)}"
+        return f"{INTERRUPTED} by {self._by()}" if self._interrupt.asked else FINISHED
 
     def _by(self) -> str:
         number = self._interrupt.number
@@ -272,7 +315,7 @@ class _Running:
         lines = [("interrupted", f"by {self._by()}; the files are complete")] if self._interrupt.asked else []
         lines += [
             ("environment", self._description),
-            ("policy", self._settings.policy),
+            ("policy", self.policy),
             ("agent steps", f"{tally.steps:,} in {tally.seconds:.1f} s, {tally.rate:,.0f} a second"),
             ("episodes", f"{tally.episodes:,}"),
         ]
@@ -305,11 +348,6 @@ def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
         monitor = Quota(env, settings.episodes).monitor
         return monitor, Tally(monitor.stats_key, window=settings.episodes)  # the last to end would favour long ones
     return env, Tally(env.find(Monitor).stats_key)
-
-
-def _said(error: Exception) -> str:
-    """An exception's message; for one that is not vecwrap's, with its kind."""
-    return str(error) if isinstance(error, VecwrapError) else f"{type(error).__name__}: {text_of(error)}"
 
 
 def _save_picture(env: VecEnv, path: Path) -> str:
@@ -376,12 +414,24 @@ def load(
     again = steps is not None or episodes is not None
     if as_json and again:
         raise SpecError("load: --json prints the folder's contents; leave out --steps and --episodes, or --json.")
-    chosen, default = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation), RunSettings()
+    chosen = RunSettings(
+        policy=policy,
+        steps=steps,
+        episodes=episodes,
+        out=out,
+        record=record,
+        interval=interval,
+        snapshot=snapshot,
+        evaluation=evaluation,
+    )
+    default = RunSettings()
     idle = [name for name in _FOR_A_RUN if getattr(chosen, name) != getattr(default, name) and not again]
     if idle:
         options = ", ".join(f"--{name}" for name in idle)
         raise SpecError(f"load: {options}: expected --steps or --episodes too; without them nothing is run.")
     console = cli.terminal()
+    if no_imports:
+        refuse_pickles(policy, None)
     found = read_run(folder, imports=not no_imports)
     overrides = read_settings(settings)
     places = dict.fromkeys(overrides, Place("--set"))
@@ -444,5 +494,5 @@ def _words(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_words(item)}" for key, item in value.items())
     if isinstance(value, list):
-        return ", ".join(value)
+        return ", ".join(map(_words, value))
     return "-" if value is None else f"{round(value, 2):,.12g}" if isinstance(value, float) else str(value)

@@ -25,6 +25,15 @@ from vecwrap.pipeline.files import is_folder, names_file
 from vecwrap.pipeline.places import Place, Source, fail
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.run_folder import Run, read_run
+from vecwrap.pipeline.run_output import (
+    read_config,
+    record_run,
+    record_wrapped,
+    refuse_homeless,
+    refuse_unwritable,
+    with_out,
+    with_out_around,
+)
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_wrappers
@@ -34,6 +43,8 @@ from vecwrap.sources.declares import Declares
 from vecwrap.sources.description import of_several_agents
 from vecwrap.sources.engine import Engine, refuse_other_mode
 from vecwrap.wrappers.window.viewer import Viewer
+
+_OF_THE_RUN = ("stats", "out", "config")  # arguments that are not keys of the pipeline
 
 
 def build(
@@ -71,6 +82,8 @@ def build(
     agents: Sequence[str] | Mapping[str, bool] | None = None,
     debug: bool = False,
     stats: VecEnv | str | Path | None = None,
+    out: str | Path | None = None,
+    config: Mapping[str, Any] | None = None,
     **unknown: NoReturn,
 ) -> VecEnv:
     """Build a vector environment from a pipeline.
@@ -124,14 +137,19 @@ def build(
         debug: check every action and observation against its space.
         stats: an environment, or a file written by its ``save``, whose running statistics this one uses, for example to
             evaluate with those of training. They are frozen, unless the pipeline sets ``training: true``.
+        out: a folder for the run's files, created at the first reset: ``monitor.csv``, ``pipeline.yaml`` and
+            ``run.json``, which says how the run ended (docs/saving.md). A pipeline without a monitor gets one around
+            everything; one whose monitor has another ``dir`` is refused. Files of an earlier run are moved aside.
+        config: the training's own settings, such as its learning rate, for ``run.json``: numbers, text, lists and
+            mappings; NumPy's scalars become Python's. Needs ``out``, or a monitor with ``dir``.
         unknown: rejected; the error suggests the vecwrap name for other libraries' arguments.
 
     Returns:
         The environment: a ``gymnasium.vector.VectorEnv``. Its ``pipeline`` is the spec with all defaults filled in.
 
     Raises:
-        SpecError: the pipeline cannot be read, or names something unknown.
-        PlanError: it can be read, but not built.
+        SpecError: the pipeline or ``config`` cannot be read, or names something unknown.
+        PlanError: it can be read, but not built; or the folder cannot be written to.
         SubEnvError: an environment raised while it was being created.
         BackendError: a worker could not be started.
 
@@ -142,7 +160,7 @@ def build(
     'zero'
     >>> env.close()
     """
-    given = {key: value for key, value in locals().items() if key not in ("env", "stats", "unknown")}
+    given = {key: value for key, value in locals().items() if key not in ("env", *_OF_THE_RUN, "unknown")}
     defaults: dict[str, Any] = {"n": None, "wrappers": (), **(build.__kwdefaults__ or {})}
     changes = {key: value for key, value in given.items() if not _is_default(value, defaults[key])}
     with brief:
@@ -151,13 +169,12 @@ def build(
             with mistakes:
                 if key in KEYS:
                     fail(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
-                refuse_unknown(key, ["env", *given, "stats"], Source(otherwise=Place("build")))
+                refuse_unknown(key, ["env", *given, *_OF_THE_RUN], Source(otherwise=Place("build")))
         mistakes.raise_all()
         spec = read(env).override(**changes)
         if isinstance(spec.env, tuple):
             _warn_of_one_variable(spec.env)
-        checked = plan(spec)
-        return build_plan(checked, stats)
+        return _build(spec, stats, out, config)
 
 
 def load(
@@ -165,13 +182,15 @@ def load(
     *,
     mode: Literal["train", "eval"] = "train",
     stats: VecEnv | str | Path | None = None,
+    out: str | Path | None = None,
+    config: Mapping[str, Any] | None = None,
     **overrides: Any,
 ) -> VecEnv:
     """Build the pipeline of a YAML or JSON file, or of a run folder, including its saved statistics.
 
-    A run folder is one written by ``vecwrap run --out``. Its pipeline is checked against the one recorded in
-    ``monitor.csv`` and in the statistics. Files that the environment writes do not touch the run's own: they go into
-    the run's subfolder ``loaded``, or ``eval`` for an evaluation.
+    A run folder is one written by ``build(..., out=...)`` or ``vecwrap run --out``. Its pipeline is checked against the
+    one recorded in ``monitor.csv`` and in the statistics. Files that the environment writes do not touch the run's own:
+    they go into the run's subfolder ``loaded``, or ``eval`` for an evaluation.
 
     Args:
         path: the file, to which the paths in it are relative; or the folder.
@@ -179,6 +198,8 @@ def load(
             rewards for ``atari``, and frozen statistics. ``"train"``: a folder's statistics keep updating.
         stats: as ``build``; for an evaluation, the training environment or a file written by its ``save``. None: the
             folder's own, else those that the pipeline names.
+        out: as ``build``; for an evaluation, and for the pipeline of a run folder, instead of the monitor's folder.
+        config: as ``build``.
         overrides: a pipeline's keys, and the backend options that ``build`` takes (``workers``, ``on_failure``, ...);
             they replace those of the file, ``wrappers`` and ``env_kwargs`` as a whole. A dotted key reaches inside:
             ``**{"wrappers.framestack.k": 2}``.
@@ -201,8 +222,26 @@ def load(
     with brief:
         if isinstance(given, (str, os.PathLike)) and is_folder(given):
             run = read_run(path)
-            return rebuild(run, run.pipeline(mode, overrides), stats)
-        return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
+            return rebuild(run, run.pipeline(mode, overrides), stats, out, config)
+        return _build(in_mode(PipelineSpec.load(path), mode, overrides), stats, out, config, instead=mode == "eval")
+
+
+def _build(
+    spec: PipelineSpec,
+    stats: VecEnv | str | Path | None,
+    out: str | Path | None,
+    config: Mapping[str, Any] | None,
+    *,
+    instead: bool = False,
+) -> VecEnv:
+    """Build a pipeline whose run writes into ``out``, ``instead`` of the folder that its monitor names."""
+    settings = read_config(config)
+    if out is not None:
+        spec = with_out(spec, out, instead=instead)
+    refuse_homeless(settings, spec)
+    checked = plan(spec)
+    refuse_unwritable(checked)
+    return build_plan(checked, stats, settings)
 
 
 def _warn_of_one_variable(makers: Sequence[Any]) -> None:
@@ -237,11 +276,17 @@ def _variables(make: FunctionType) -> dict[str, Any]:
     return {name: value for name, value in {**read, **used.nonlocals}.items() if not isinstance(value, ModuleType)}
 
 
-def rebuild(run: Run, pipeline: PipelineSpec, stats: VecEnv | str | Path | None = None) -> VecEnv:
+def rebuild(
+    run: Run,
+    pipeline: PipelineSpec,
+    stats: VecEnv | str | Path | None = None,
+    out: str | Path | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> VecEnv:
     """Build a pipeline of a run folder with the folder's statistics."""
     if stats is not None or pipeline.stats is not None or run.statistics is None:
-        return build_plan(plan(pipeline), stats)
-    return build_plan(plan(pipeline), run.statistics).train(pipeline.in_training)
+        return _build(pipeline, stats, out, config, instead=True)
+    return _build(pipeline, run.statistics, out, config, instead=True).train(pipeline.in_training)
 
 
 def wrap(
@@ -251,6 +296,8 @@ def wrap(
     autoreset: Autoreset | AutoresetMode | str | None = None,
     masked_resets: bool | None = None,
     seed: int | None = None,
+    out: str | Path | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> VecEnv:
     """Put wrappers around an existing vector environment.
 
@@ -262,6 +309,9 @@ def wrap(
         masked_resets: whether it honours ``options["reset_mask"]``; None: refuse masked resets if that is unknown.
             Not for a vecwrap environment, which declares it.
         seed: used by the next reset if it is given none.
+        out: as ``build``. The vector environment exists only in this program, so the folder has no ``pipeline.yaml``;
+            ``run.json`` names the environment and the wrappers.
+        config: as ``build``.
 
     Returns:
         The environment: a ``gymnasium.vector.VectorEnv``, in the autoreset mode that the engine declares.
@@ -279,7 +329,9 @@ def wrap(
     >>> env.close()
     """
     with brief:
-        planned = plan_wrappers(read_wrappers(wrappers or (), Source(steps=("wrappers",))))
+        settings = read_config(config)
+        read_ones = read_wrappers(wrappers or (), Source(steps=("wrappers",)))
+        planned = plan_wrappers(with_out_around(read_ones, out, settings))
         refuse_around_engine(planned)
     env = vector_env
     if any(kind.__module__.startswith("stable_baselines3.") for kind in type(env).__mro__):
@@ -305,10 +357,16 @@ def wrap(
         for wrapper in planned:
             env = wrapper.around_vector(env)
     wrapped: VecEnv = env
+    record_wrapped(wrapped, planned, settings)
     return wrapped
 
 
-def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEnv:
+def build_plan(
+    checked: Plan,
+    stats: VecEnv | str | Path | Callable[[VecEnv], None] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> VecEnv:
+    """Build what a plan says; ``stats`` may also be what gives an environment its statistics."""
     named = checked.pipeline.stats
     refuse_unread(named if stats is None else stats, checked.pipeline.where("stats") if stats is None else "stats")
     env = checked.start()
@@ -325,8 +383,12 @@ def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEn
             part.pipeline, part.plan = checked.pipeline, shown
             if isinstance(part, Declares):
                 part.on_pipeline(checked.pipeline)
+        record_run(env, checked, config)
         stats = named if stats is None else stats
-        if stats is not None:
+        if callable(stats):
+            stats(env)
+            env.train(checked.pipeline.training is True)
+        elif stats is not None:
             env.share_statistics(stats).train(checked.pipeline.training is True)
         elif not checked.pipeline.in_training:
             _refuse_nothing_learnt(env, checked.pipeline)

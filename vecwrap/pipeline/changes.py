@@ -273,6 +273,10 @@ _OTHER_WORDS = {
     **dict.fromkeys(("evaluation", "test"), "What differs in an evaluation is called eval"),
     "<<": "YAML 1.2 has no merge keys; a file builds upon another one with extends",
     "apply_api_compatibility": "Gymnasium no longer has it; docs/migrating.md wraps the old Gym API",
+    **dict.fromkeys(
+        ("out", "config"),
+        'It is no part of a pipeline: give it to vecwrap.build or load, as in out="runs/a", or to vecwrap run --out',
+    ),
     "mode": "Did you mean autoreset or render_mode?",
     "observation_mode": "Bounds that differ between sub-environments are joined without being asked",
     "kwargs": "Did you mean env_kwargs?",

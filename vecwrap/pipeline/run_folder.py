@@ -1,7 +1,7 @@
 """The folder that a run leaves behind: its contents, whether they belong together, and the pipeline that it rebuilds.
 
-``vecwrap run --out`` fills one. A training script makes one with two lines: ``env.pipeline.to_yaml()`` goes into
-``pipeline.yaml``, ``env.save`` into ``stats.npz``; everything else is optional. Nothing read here is unpickled.
+``build(..., out=...)``, a monitor with ``dir`` and ``vecwrap run --out`` fill one; ``env.save`` into ``stats.npz`` adds
+the running statistics. All but ``pipeline.yaml`` is optional. Nothing read here is unpickled.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Any, Literal
 import vecwrap
 from vecwrap.env.saving import read_state
 from vecwrap.env.untrusted import open_regular
-from vecwrap.errors import SpecError, cut, paths_looked_at
+from vecwrap.errors import SpecError, cut, paths_looked_at, printable
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import read_text
 from vecwrap.pipeline.places import Place, fail
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.spec import PipelineSpec, load_without_imports
+from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec, load_without_imports
 from vecwrap.pipeline.values import Settings, is_path
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.sources.declares import declared_by
+from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, STATISTICS
 
-PIPELINE, FACTS, PROGRESS, LOG, STATISTICS = "pipeline.yaml", "run.json", "progress.csv", "log.txt", "stats.npz"
 VIDEOS = "videos"
 _MOST_VERSIONS = 1000  # each is looked up
 
@@ -68,13 +68,14 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     """Read a run folder, and check that its parts are of one pipeline; those beside it before it imports anything."""
     folder = Path(folder)
     if not (folder / PIPELINE).is_file():
+        _refuse_missing(folder)
         if folder.is_dir():
             got = f"one without {PIPELINE}. Is it the right one?"
         elif folder.exists():
             got = "a file. `vecwrap run`, `explain` and `check` take pipeline files."
         else:
             got = f"none, seen from {Path.cwd()}. Is the path right?"
-        raise SpecError(f"{folder}: expected a folder that `vecwrap run --out` filled, got {got}")
+        raise SpecError(f"{folder}: expected a run's folder, with {PIPELINE}, got {got}")
     facts = read_facts(folder / FACTS)
     statistics = folder / STATISTICS if (folder / STATISTICS).exists() else None
     carried = [(FACTS, facts.get("pipeline")), *_monitors(folder)]
@@ -87,8 +88,20 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     text = read_text(path, follow=False)
     spec = PipelineSpec.from_yaml(text, str(path), folder) if imports else load_without_imports(path)
     resolved = plan(spec).pipeline
-    _refuse_others(folder, hashes, resolved.hash, f"{PIPELINE} beside it is", facts)
+    if facts.get("hash_version", HASH_VERSION) == HASH_VERSION:  # another version gives the same pipeline another hash
+        _refuse_others(folder, hashes, resolved.hash, f"{PIPELINE} beside it is", facts)
     return Run(folder, resolved, facts, statistics)
+
+
+def _refuse_missing(folder: Path) -> None:
+    """Refuse a run whose pipeline no file could hold, naming the parts that existed only in the program."""
+    missing = read_facts(folder / FACTS).get("missing")
+    if isinstance(missing, list) and missing:
+        parts = "; ".join(cut(printable(str(part)), 300) for part in missing[:10])
+        raise SpecError(
+            f"{folder}: the pipeline of this run cannot be built from its folder, because parts of it existed only in "
+            f"the program that ran: {parts}. Build it with the program's own call, and with stats= for statistics."
+        )
 
 
 def moved(pipeline: PipelineSpec, folder: Path, to: Path) -> PipelineSpec:

@@ -38,6 +38,8 @@ from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, WrapperSpec, in
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.import_paths import is_import_path
 
+HASH_VERSION = 1  # of how ``PipelineSpec.hash`` is computed; another one gives the same pipeline another hash
+
 
 @dataclass(frozen=True, eq=False)
 class PipelineSpec(ByContent):
@@ -187,10 +189,10 @@ class PipelineSpec(ByContent):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that ``from_dict`` reads back; defaults are left out."""
-        return {name: KEYS[name].write(value) for name, value in self._said()}
+        return {name: KEYS[name].write(value) for name, value in self.settings()}
 
-    def _said(self) -> Iterator[tuple[str, Any]]:
-        """The keys whose values are not their defaults."""
+    def settings(self) -> Iterator[tuple[str, Any]]:
+        """Yield the keys whose values are not their defaults, and the values."""
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             if f.name in KEYS and canonical(value) != canonical(_default(f)):
@@ -257,7 +259,7 @@ class PipelineSpec(ByContent):
     def __str__(self) -> str:
         """The line that ``format`` writes; values that a line cannot express are still shown, objects by name."""
         data = {}
-        for name, value in self._said():
+        for name, value in self.settings():
             try:
                 data[name] = KEYS[name].write(value)
             except SpecError:  # it exists only in this process

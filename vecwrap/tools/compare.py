@@ -22,10 +22,11 @@ from vecwrap.env.untrusted import read_bytes
 from vecwrap.errors import PlotError, paths_looked_at, printable
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.files import read_text, read_yaml
-from vecwrap.pipeline.run_folder import FACTS, PIPELINE, PROGRESS, read_facts
+from vecwrap.pipeline.run_folder import read_facts
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.declares import declared_by
 from vecwrap.tools.plot import Run, Seed, add_legend, draw_curves, fitting_window, look, new_figure, plain, short
+from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, PROGRESS, RUNNING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Compared", "Interval", "compare", "differences", "draw_comparison", "interquartile_mean", "interval"]
 
+NOT_ENDED = "has not ended, or was killed"
 CONFIDENCE = 95  # per cent
 RESAMPLES = 5_000
 MAX_PROGRESS_BYTES = 100_000_000
@@ -64,7 +66,8 @@ class Compared:
         restarts: of sub-environments, in all seeds; None if it is not known.
         ends: how each seed ended that did not finish.
         versions: the packages' versions, each as the different ones of the seeds.
-        settings: the pipeline's keys, each as the different values of the seeds, as text; empty if it is not known.
+        settings: the pipeline's keys and the training's (``config.KEY``), each as the different values of the seeds, as
+            text; empty if they are not known.
     """
 
     name: str
@@ -195,21 +198,35 @@ def _joined(seeds: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
 def read_record(folder: Path) -> Record:
     """Read the record of a run's folder."""
     facts = read_facts(folder / FACTS)
-    if facts.get("end") is None:  # it was killed, or runs still
+    if facts.get("end") in (None, RUNNING):  # it was killed, or runs still
         facts = {**facts, **_read_progress(folder / PROGRESS)}
-    end, pipeline = facts.get("end", "finished"), folder / PIPELINE
+    end = facts.get("end", "finished")
     return Record(
         seconds=_number(facts.get("seconds")),
         steps=_count(facts.get("steps")),
         restarts=_count(facts.get("restarts")),
-        end="has not ended, or was killed" if end is None else "" if end == "finished" else str(end),
+        end=NOT_ENDED if end in (None, RUNNING) else "" if end == "finished" else str(end),
         versions={str(name): str(version) for name, version in facts.get("versions", {}).items()},
-        settings=_read_settings(pipeline) if os.path.lexists(pipeline) else {},
+        settings=_all_settings(folder, facts),
     )
 
 
-def _read_settings(path: Path) -> dict[str, str]:
-    return dict(_settings(read_yaml(read_text(path, follow=False), str(path)).value))
+def _all_settings(folder: Path, facts: Mapping[str, Any]) -> dict[str, str]:
+    """The keys of the pipeline, from its file or else by name, and the training's own settings."""
+    pipeline = folder / PIPELINE
+    settings = facts.get("settings")
+    config = facts.get("config")
+    if os.path.lexists(pipeline):
+        settings = read_yaml(read_text(pipeline, follow=False), str(pipeline)).value
+    found: dict[str, str] = {}
+    try:
+        if isinstance(settings, Mapping):
+            found |= dict(_settings(settings))
+        if isinstance(config, Mapping) and config:
+            found |= dict(_settings(config, ("config",)))
+        return found
+    except RecursionError:
+        raise PlotError(f"{folder / FACTS}: nested too deep; is it a file of vecwrap?") from None
 
 
 def _read_progress(path: Path) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError, VecwrapError, did_you_mean
 from vecwrap.interrupts import comes_again, counted_once
 from vecwrap.sources.import_paths import import_target
+from vecwrap.tools import trained
 from vecwrap.tools.player import RandomPolicy, ZerosPolicy
 from vecwrap.wrappers.monitor import Monitor
 
@@ -186,18 +187,25 @@ def _handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], 
 # -- policies ---------------------------------------------------------------------------------------------------------
 
 
-def find_policy(name: str, env: VecEnv) -> Policy:
-    """Return a policy: ``random``, ``zeros`` (the action nearest to zero), or ``module:callable``; else SpecError.
+def find_policy(name: str, env: VecEnv, algorithm: str | None = None) -> Any:
+    """Return a policy: ``random``, ``zeros`` (the action nearest to zero), ``module:callable``, or a saved model.
 
-    Actions of ``random`` and ``zeros`` are legal, if it is known which are.
+    Actions of ``random`` and ``zeros`` are legal, if it is known which are. A model is a ``.zip`` of Stable-Baselines3
+    or sb3-contrib, of an ``algorithm`` that need not be named if the file says it. SpecError for anything else.
     """
+    if name.endswith(trained.SUFFIX):
+        return trained.load_trained(Path(name), env, algorithm)
+    if algorithm is not None:
+        raise SpecError(f"--algo: expected a model's file with it, --policy model.zip, got --policy {name}.")
     if name == "random":
         return RandomPolicy(env)
     if name == "zeros":
         return ZerosPolicy(env, _nearest_to_zero(env.action_space))
     if ":" not in name:
         near = did_you_mean(name, ("random", "zeros"))
-        raise SpecError(f"--policy: expected random, zeros or module:callable, got {name!r}.{near}")
+        if Path(f"{name}{trained.SUFFIX}").is_file():
+            near = f" Did you mean {name}{trained.SUFFIX}?"
+        raise SpecError(f"--policy: expected random, zeros, module:callable or a model's .zip, got {name!r}.{near}")
     module, _, attribute = name.partition(":")
     where = f"--policy {name}"
     if module.endswith(".py") and Path(module).is_file():

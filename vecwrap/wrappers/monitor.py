@@ -26,7 +26,8 @@ from vecwrap.rows.infos import columns, row_of
 from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.sources.declares import declared_by
-from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, is_in_use, move_aside, seen_from_here
+from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, is_in_use, seen_from_here
+from vecwrap.wrappers.recording.run_record import GIVEN_UP, Described, RunRecord, at_the_programs_end
 from vecwrap.wrappers.recording.sinks import Ended, Episode, Setting, Sink, only_files, open_sink, read_log
 
 __all__ = ["Episode", "Monitor"]
@@ -61,10 +62,12 @@ class Monitor(VecEnvWrapper):
     in games of several agents, where each agent's part in a game is a row of the file, and the ``info_keys``. Each row
     is written when its game ends, so a killed run loses at most the row being written.
 
+    Beside it, ``run.json`` says what ran and how it ended, and ``pipeline.yaml`` rebuilds it (docs/saving.md).
+
     Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything.
     If another environment, of this program or another, still writes them, there is a warning: it continues there, or
-    with ``resume`` both append to the same files. A folder that cannot be written is an error at the first reset
-    or load; a later write failure ends the recording with a warning, never the training.
+    with ``resume`` both append to the same files. A folder that cannot be written is refused when a pipeline is built,
+    or at the first reset or load; a later write failure ends the recording with a warning, never the training.
 
     ``log`` says where games are logged (docs/logging.md). TensorBoard and W&B get curves over the agent steps of all
     sub-environments: ``episode/return``, ``episode/length``, and ``episode/KEY`` for numeric ``info_keys``. A point is
@@ -93,6 +96,7 @@ class Monitor(VecEnvWrapper):
             SummaryWriter or a run of W&B, which stay open, or a callable (in a file its import path).
 
     Attributes:
+        record: writes ``run.json``; None without ``dir``.
         num_episodes, episode_count: how many games ended.
         games: the scores so far and the lengths of the games that are running, and which are.
         num_steps: the agent steps of all sub-environments; a loaded state continues the count.
@@ -184,6 +188,10 @@ class Monitor(VecEnvWrapper):
         self._past_steps = 0  # of games that are over
         self._steps_before = 0  # of earlier runs in the files, unless a loaded state counts them
         self._pipeline_hash: str | None = None
+        self.record = None if self.dir is None else RunRecord(self.dir)
+        self._began = 0.0  # seconds, when the record began
+        self._before = (0, 0)  # steps and episodes of a loaded state, which another run played
+        self._end: str | None = None  # how the run ended, if nothing else says it
         self._files: list[_MonitorFile] = []
         self._sinks: list[Sink] = []
         self._kept: deque[tuple[Episode, float]] | None = None
@@ -261,8 +269,10 @@ class Monitor(VecEnvWrapper):
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         steps = fitting(state["num_steps"], 0, "num_steps")
+        episodes = fitting(state["num_episodes"], 0, "num_episodes")
         self._open(steps)
         self._steps_before = 0
+        played = self._played()
         put(self._returns, state["returns"], "returns")
         put(self._lengths, state["lengths"], "lengths")
         put(self._running, state["running"], "running")
@@ -273,15 +283,25 @@ class Monitor(VecEnvWrapper):
         for episode in state["recent"]:
             score, length, seconds, i, by_then = map(fitting, episode, (0.0, 0, 0.0, 0, 0))
             self._keep_recent(Episode(score, length, seconds, i, self._agents[i], by_then))
-        self.num_episodes = fitting(state["num_episodes"], 0, "num_episodes")
+        self.num_episodes = episodes
+        self._before = (steps - played[0], episodes - played[1])
 
     def on_close(self) -> None:
+        self._end_record()
+        self._close_logs()
+
+    def _close_logs(self) -> None:
         self._close_files()
         sinks, self._sinks = getattr(self, "_sinks", []), []
         for sink in sinks:
             sink.close()
 
+    def close_at_exit(self) -> None:
+        self._end = at_the_programs_end()
+        self._close_wrapper()
+
     def __del__(self) -> None:
+        self._end = GIVEN_UP
         self._close_wrapper()
 
     # -- parts ---------------------------------------------------------------------------------------------------------
@@ -397,7 +417,7 @@ class Monitor(VecEnvWrapper):
 
     def _open(self, steps: int = 0) -> None:
         others = [entry for entry in self.log if entry != "csv"]
-        if self._opened or not (self.paths or others):
+        if self._opened or not (self.dir is not None or others):
             return
         if "tensorboard" in others and self.dir is None:  # not earlier: explaining and checking give no folder
             raise PlanError('monitor: log: tensorboard needs a folder for its files: give dir, as in dir="runs/ppo"')
@@ -412,30 +432,52 @@ class Monitor(VecEnvWrapper):
             _warn_of_another(self.dir, resume=self.resume)
         setting = Setting(self.stats_key, self._agents, self.dir, self.resume, steps, header)
         try:
-            if self.paths:
-                self._open_files(header)
+            if self.record is not None:
+                self._open_files(self.record, header)
             for entry in others:
                 self._sinks.append(open_sink(entry, setting))
             at_exit(self)  # before what was imported or begun meanwhile, such as a run of W&B, is closed
             self._opened = True
         finally:
             if not self._opened:
-                self.on_close()
+                self._close_logs()
 
-    def _open_files(self, header: dict[str, Any]) -> None:
-        assert self.dir is not None
+    def _open_files(self, record: RunRecord, header: dict[str, Any]) -> None:
         try:
-            self.dir.mkdir(parents=True, exist_ok=True)
-            if not self.resume:
-                _move_aside(self.dir)
+            record.prepare(resume=self.resume)
             for path in self.paths:
                 self._files.append(_MonitorFile(path, header, self._columns + self.info_keys))
-            self._steps_before = max(file.steps for file in self._files)
+            self._steps_before = max((file.steps for file in self._files), default=0)
+            record.begin(self._described())
+            self._began = time.perf_counter()
         except OSError as error:
             raise PlanError(
-                f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(self.dir)}": '
+                f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(record.folder)}": '
                 f"{error}; give another, or leave dir out"
             ) from error
+
+    def _described(self) -> Described:
+        """What is known of the chain up to here, if no pipeline describes it."""
+        wrappers = [type(wrapper).__name__ for wrapper in reversed(self.chain[:-1])]
+        settings = {"env": self.core.env_id, "n": self.num_envs, "wrappers": wrappers}
+        return Described(None, None, settings=settings, missing=("env: the chain was assembled by the program",))
+
+    def _played(self) -> tuple[int, int]:
+        """The agent steps and the episodes of this run."""
+        return self.num_steps - self._before[0], self.num_episodes - self._before[1]
+
+    def _end_record(self) -> None:
+        record: RunRecord | None = getattr(self, "record", None)
+        if record is None or not record.is_running:
+            return
+        steps, episodes = self._played()
+        record.end(
+            self._end or record.how_it_ends(),
+            steps=steps,
+            episodes=episodes,
+            seconds=round(time.perf_counter() - self._began, 3),
+            restarts=int(self.core.health().restarts.sum()),
+        )
 
     def _frame_skip(self) -> int | None:
         """How many frames an agent step lasts, 1 if nobody declares it; None if unknown, as of engines."""
@@ -594,11 +636,3 @@ def _begun(path: Path) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", begun)
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return "earlier"
-
-
-def _move_aside(folder: Path) -> None:
-    """Rename the files of an earlier run, overwriting nothing."""
-    for path in sorted(folder.iterdir()):
-        if re.fullmatch(r"(\d+\.)?monitor\.csv", path.name):
-            with contextlib.suppress(FileNotFoundError):  # another process was quicker
-                move_aside(path)

@@ -10,12 +10,12 @@ from typing import Any
 
 from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import PlotError, VecwrapError, cut, in_a_line, printable, printable_lines
-from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS
 from vecwrap.tools.compare import Record, read_record
 from vecwrap.tools.plot import PATTERN, Run, read_runs
 from vecwrap.tools.watch.listing import MAX_BYTES, MAX_FILES, PICTURE, POOL, list_run
 from vecwrap.tools.watch.source import look_again, score_in_words, time_in_words
 from vecwrap.tools.watch.standing import facts_of, results_of, standing
+from vecwrap.wrappers.recording.run_record import FACTS, LOG, PIPELINE, PROGRESS
 from vecwrap.wrappers.selfplay.pool_files import PoolFolder
 from vecwrap.wrappers.selfplay.results import Results
 
@@ -85,7 +85,7 @@ class RunFolder:
         self._read()
         record = self._record
         return {
-            "plan": self._text(PIPELINE),
+            "plan": self._text(PIPELINE) or self._settings(),
             "standing": self._standing,
             "versions": [[cut(printable(name), 60), cut(printable(text), 60)] for name, text in record.versions.items()]
             if record
@@ -140,6 +140,11 @@ class RunFolder:
                 return printable_lines(file.read(MOST_TEXT).decode(errors="replace"))
         except OSError as error:
             return f"{name}: cannot be read ({error.strerror})"
+
+    def _settings(self) -> str:
+        """What a run that has no pipeline file was of, if a reading says it."""
+        settings = self._record.settings if self._record else {}
+        return printable_lines("\n".join(f"{key}: {value}" for key, value in settings.items()))
 
     def _read(self) -> None:
         """Read again what has changed; the last good reading stays if that fails."""

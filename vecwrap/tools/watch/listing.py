@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, VIDEOS
+from vecwrap.pipeline.run_folder import VIDEOS
 from vecwrap.tools.plot import PATTERN
+from vecwrap.wrappers.recording.run_record import FACTS, LOG, PIPELINE, PROGRESS
 
 PICTURE, POOL, RESULTS = "tiles.png", "pool.json", "results"
 MAX_ENTRIES = 10_000  # that are looked at, those of the folder itself first

@@ -1,0 +1,263 @@
+"""What a run writes and where: the folder ``out``, the training's ``config``, and what both say of the pipeline."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.errors import PlanError, SpecError
+from vecwrap.pipeline.changes import KEYS, with_argument
+from vecwrap.pipeline.environments import engine_of, module_of
+from vecwrap.pipeline.places import MAX_DEPTH, Source, fail
+from vecwrap.pipeline.plan import Plan, plan
+from vecwrap.pipeline.registry import wrappers
+from vecwrap.pipeline.run_folder import moved
+from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec
+from vecwrap.pipeline.values import as_data, copied, is_mapping, is_scalar, shown
+from vecwrap.pipeline.words import WrapperSpec
+from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
+from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.recording.run_files import seen_from_here
+from vecwrap.wrappers.recording.run_record import Described, library_versions
+
+# -- the folder -------------------------------------------------------------------------------------------------------
+
+
+def with_out(spec: PipelineSpec, out: Any, *, instead: bool = False) -> PipelineSpec:
+    """Return the pipeline with a monitor that writes into a folder: ``build(..., out=...)``.
+
+    A pipeline without a monitor gets one around everything, and a monitor without a folder gets this one. One that
+    writes elsewhere is refused, unless this folder is meant ``instead``.
+    """
+    if not isinstance(out, (str, os.PathLike)) or not os.fspath(out):
+        fail("out", f"expected a folder for the run's files, got {shown(out)}")
+    spec = laid_open(spec)
+    folder = Path(os.fsdecode(out)).expanduser()
+    found = [each for each in folders_of(spec, "monitor") if each is not None]
+    if any(os.path.realpath(each) == os.path.realpath(folder) for each in found):
+        return spec
+    old = folder_of(spec, "monitor")
+    if old is not None and not instead:
+        where = spec.wrappers[outermost(spec, "monitor") or 0].where_argument("dir")
+        raise PlanError(
+            f'out: expected the folder that the pipeline\'s monitor writes into, "{seen_from_here(old)}" ({where}), '
+            f'got "{seen_from_here(folder)}"; leave one of the two out'
+        )
+    return with_folder(spec, "monitor", folder)
+
+
+def with_out_around(
+    given: Sequence[WrapperSpec], out: Any, config: Mapping[str, Any] | None
+) -> tuple[WrapperSpec, ...]:
+    """Do the same for wrappers that are put around a vector environment."""
+    spec = PipelineSpec("vector", wrappers=tuple(given), source=Source(steps=()))
+    if out is not None:
+        spec = with_out(spec, out)
+    refuse_homeless(config, spec)
+    for folder in folders_of(laid_open(spec), "monitor"):
+        _refuse_unwritable(folder)
+    return spec.wrappers
+
+
+def with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
+    """Return the pipeline with its outermost wrapper of a name writing into a folder; added if there is none.
+
+    The wrappers of an evaluation that write into the old folder are moved to the new one; an evaluation that already
+    has a wrapper of this name does not get another.
+    """
+    changed = list(spec.wrappers)
+    section = spec.eval
+    found = outermost(spec, name)
+    old = folder_of(spec, name)
+    if found is None:
+        changed.append(WrapperSpec(name, kwargs={"dir": str(folder)}))
+    else:
+        changed[found] = with_argument(changed[found], "dir", str(folder), Source())
+        if isinstance(section.get("wrappers"), tuple) and old is not None:
+            section = moved(plan(spec).pipeline, old, folder.absolute()).eval
+    return dataclasses.replace(spec, wrappers=tuple(changed), eval=section)
+
+
+def laid_open(spec: PipelineSpec) -> PipelineSpec:
+    """Return the pipeline with the wrappers of its presets, and its evaluation, which may name these, filled in."""
+    parts = plan_wrappers(spec.wrappers)
+    if not any(part.preset for part in parts):
+        return spec
+    return dataclasses.replace(spec, wrappers=tuple(part.spec for part in parts), eval=plan(spec).pipeline.eval)
+
+
+def outermost(spec: PipelineSpec, name: str) -> int | None:
+    return max(_all_of(spec, name), default=None)
+
+
+def folder_of(spec: PipelineSpec, name: str) -> Path | None:
+    """The folder of the outermost wrapper of a name, as this process finds it."""
+    return next(iter(folders_of(spec, name)[::-1]), None)
+
+
+def folders_of(spec: PipelineSpec, name: str) -> list[Path | None]:
+    return [_folder_of(spec.wrappers[found]) for found in _all_of(spec, name)]
+
+
+def _all_of(spec: PipelineSpec, name: str) -> list[int]:
+    names = (name, wrappers.entry(name).target)
+    return [i for i, wrapper in enumerate(spec.wrappers) if wrapper.name in names]
+
+
+def _folder_of(wrapper: WrapperSpec) -> Path | None:
+    folder = wrapper.kwargs.get("dir", wrapper.args[0] if wrapper.args else None)
+    directory = wrapper.source.at(wrapper.name, "dir").place.directory
+    return None if folder is None else Path(directory or "", folder)
+
+
+def refuse_unwritable(planned: Plan) -> None:
+    """Refuse a monitor whose folder nothing can be written into, before anything is started."""
+    for folder in folders_of(planned.pipeline, "monitor"):
+        _refuse_unwritable(folder)
+
+
+def _refuse_unwritable(folder: Path | None) -> None:
+    if folder is None:
+        return
+    try:
+        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise PlanError(
+            f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(folder)}": '
+            f"{error.strerror or error}; give another, or leave dir out"
+        ) from error
+
+
+# -- the training's own settings --------------------------------------------------------------------------------------
+
+
+def read_config(config: Any) -> dict[str, Any] | None:
+    """Read the settings of a training for ``run.json``, as plain data; SpecError for what JSON cannot hold."""
+    if config is None:
+        return None
+    if not is_mapping(config):
+        remedy = " Pass vars(...) of it." if hasattr(config, "__dict__") and not callable(config) else ""
+        fail("config", f"expected a mapping of names to values, got {shown(config)}.{remedy}".removesuffix("."))
+    return {_name(key, "config"): _as_json(value, f"config.{key}", 0) for key, value in config.items()}
+
+
+def _name(key: Any, where: str) -> str:
+    return key if isinstance(key, str) else fail(where, f"expected text as the name of a setting, got {shown(key)}")
+
+
+def _as_json(value: Any, where: str, depth: int) -> Any:
+    value = as_data(copied(value))
+    if depth > MAX_DEPTH:
+        fail(where, f"nested more than {MAX_DEPTH} deep")
+    if is_mapping(value):
+        return {_name(key, where): _as_json(inner, f"{where}.{key}", depth + 1) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_json(inner, f"{where}[{i}]", depth + 1) for i, inner in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        fail(where, f'expected a finite number, since JSON has no other, got {value}; write it as text: "{value}"')
+    if not is_scalar(value):
+        remedy = "; for an array, its tolist()" if hasattr(value, "tolist") else "; give its name, as text"
+        fail(where, f"expected numbers, text, lists and dicts, as JSON has them, got {shown(value)}{remedy}")
+    return value
+
+
+def refuse_homeless(config: Any, spec: PipelineSpec) -> None:
+    """Refuse settings of a training if no run folder could hold them."""
+    if config is not None and not any(folders_of(laid_open(spec), "monitor")):
+        raise PlanError(
+            'config: expected a run folder that it is written into, got none; give out="runs/NAME", or a monitor '
+            "with dir"
+        )
+
+
+# -- what the folder says of the pipeline -----------------------------------------------------------------------------
+
+
+def record_run(env: VecEnv, planned: Plan, config: Mapping[str, Any] | None) -> None:
+    """Have each monitor's folder say which pipeline the run was of."""
+    for wrapper in env.chain:
+        if isinstance(wrapper, Monitor) and wrapper.record is not None:
+            wrapper.record.describe = functools.partial(describe, planned, wrapper.record.folder)
+            wrapper.record.config = config
+
+
+def record_wrapped(env: VecEnv, planned: Sequence[PlannedWrapper], config: Mapping[str, Any] | None) -> None:
+    """Do the same where wrappers were put around a vector environment, which no file can name."""
+    around = [monitor for monitor in env.chain[: len(planned)] if isinstance(monitor, Monitor)]
+    named = [_by_name(wrapper.spec) for wrapper in planned]
+    modules = tuple(dict.fromkeys(_module(wrapper.target) for wrapper in planned))
+    settings = {"env": env.core.env_id, "n": env.core.num_envs, "wrappers": named}
+    missing = (f"env: {env.core.env_id} is a vector environment of the program that ran, given to vecwrap.wrap",)
+    described = Described(None, None, settings=settings, missing=missing, modules=modules)
+    for monitor in around:
+        if monitor.record is not None:
+            monitor.record.describe = lambda: described
+            monitor.record.config = config
+
+
+def describe(planned: Plan, folder: Path) -> Described:
+    """What ``run.json`` and ``pipeline.yaml`` say of a pipeline, with paths relative to the folder."""
+    pipeline = moved(planned.pipeline, folder, Path())  # so that the folder can be moved
+    settings, missing = _shown(pipeline)
+    return Described(
+        pipeline=planned.pipeline.hash,
+        yaml=None if missing else pipeline.to_yaml(),
+        hash_version=HASH_VERSION,
+        seed=pipeline.seed,
+        settings=settings,
+        missing=tuple(missing),
+        modules=modules_of(planned),
+    )
+
+
+def _shown(pipeline: PipelineSpec) -> tuple[dict[str, Any], list[str]]:
+    """The keys of a pipeline as plain data, objects of this process by name; and what no file can hold, in words."""
+    settings: dict[str, Any] = {}
+    missing: list[str] = []
+    for key, value in pipeline.settings():
+        try:
+            settings[key] = KEYS[key].write(value)
+        except SpecError as error:
+            missing.append(str(error))
+            settings[key] = _by_name(value)
+    return settings, missing
+
+
+def _by_name(value: Any) -> Any:
+    value = as_data(value)
+    if isinstance(value, WrapperSpec):
+        arguments = {str(key): _by_name(argument) for key, argument in [*enumerate(value.args), *value.kwargs.items()]}
+        return {value.name: arguments} if arguments else value.name
+    if is_mapping(value):
+        return {str(key): _by_name(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return list(map(_by_name, value))
+    return value if is_scalar(value) else shown(value)
+
+
+def modules_of(planned: Plan) -> tuple[str, ...]:
+    """The modules that a pipeline's stream comes from."""
+    targets: list[Any] = [wrapper.target for wrapper in planned.wrappers]
+    for part in planned.environment.each:
+        targets += [part.entry_point, engine_of(part.entry_point)]
+    return tuple(dict.fromkeys(map(_module, targets)))
+
+
+def _module(target: Any) -> str:
+    while hasattr(target, "func"):  # a partial
+        target = target.func
+    return module_of(target)
+
+
+def versions(planned: Plan) -> dict[str, str]:
+    """The versions of everything that a pipeline's stream comes from: Python and installed distributions."""
+    return library_versions(modules_of(planned))

@@ -1,0 +1,354 @@
+"""What a run leaves in its folder beside the games: ``run.json`` and ``pipeline.yaml``.
+
+``run.json`` is written when the run begins, and again when it ends. If it says ``running`` and nothing runs any more,
+the run was killed.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import platform
+import re
+import secrets
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from vecwrap.env.saving import write_whole
+from vecwrap.env.untrusted import open_regular
+from vecwrap.errors import VecwrapError, cut, text_of
+from vecwrap.interrupts import is_of_a_handler
+from vecwrap.wrappers.recording.run_files import seen_from_here
+
+PIPELINE = "pipeline.yaml"
+FACTS = "run.json"
+PROGRESS = "progress.csv"
+LOG = "log.txt"
+STATISTICS = "stats.npz"
+
+RUNNING = "running"
+FINISHED = "finished"
+INTERRUPTED = "interrupted"
+WITHOUT_CLOSE = f"{INTERRUPTED}: the program ended without closing the environment"
+GIVEN_UP = f"{INTERRUPTED}: the environment was given up without being closed"
+
+_MOST_BYTES = 1_000_000
+_MONITOR_FILE = re.compile(r"(\d+\.)?monitor\.csv")
+_COUNTS = ("steps", "episodes", "seconds", "restarts")
+_DISTRIBUTIONS = {"cv2": ("opencv-python", "opencv-python-headless", "opencv-contrib-python")}
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a run's folder says of the pipeline."""
+
+    pipeline: str | None  # its hash; None if the chain was assembled by hand
+    yaml: str | None  # the text of pipeline.yaml; None if some part of the pipeline exists only in this process
+    hash_version: int | None = None
+    seed: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # instead of pipeline.yaml: its keys, objects by name
+    missing: tuple[str, ...] = ()  # what a file cannot hold, a sentence each
+    modules: tuple[str, ...] = ()  # where the environment and the wrappers come from
+
+
+class RunRecord:
+    """Writes ``run.json`` and ``pipeline.yaml`` into a folder; a forked copy of the process writes nothing.
+
+    Another run in the same folder moves these files aside; then this one's end is written where they are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.describe: Callable[[], Described] | None = None  # the pipeline, if the chain was built from one
+        self.config: Mapping[str, Any] | None = None  # the training's own settings
+        self.facts: dict[str, Any] = {}  # what is written
+        self._owner = os.getpid()
+        self._begun = False
+        self._ended = False
+        self._is_foreign = False  # another program's run.json is there
+        self._earlier: list[dict[str, Any]] = []  # sittings of the same run, before this one
+        self._kept: list[Any] | None = None  # what the first of them left alone; None if there was none
+        self._handled: int | None = None  # the exception that was being handled when it began
+
+    def prepare(self, *, resume: bool = False) -> None:
+        """Create the folder, and move the files of an earlier run aside or be the next sitting of that run.
+
+        Args:
+            resume: whether this run continues the one that the folder is of.
+
+        Raises:
+            OSError: the folder cannot be written to.
+        """
+        if self._begun or os.getpid() != self._owner:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        found = read_record(self.folder / FACTS)
+        self._is_foreign = found is None and (self.folder / FACTS).exists()
+        self._earlier = _sittings(found) if resume and found is not None else []
+        self._kept = _kept(found) if resume and found is not None else None
+        if not resume:
+            move_aside(self.folder)
+
+    def begin(self, by_hand: Described | None = None) -> None:
+        """Write both files.
+
+        Args:
+            by_hand: what is known of a chain that no pipeline describes.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        if self._begun or os.getpid() != self._owner:
+            return
+        self._handled = id(sys.exception())
+        if self._is_foreign:
+            self._begun = self._ended = True
+            warnings.warn(
+                f"monitor: {seen_from_here(self.folder / FACTS)} is not a file of vecwrap, so it stays as it is, and "
+                "nothing records how this run ends; give the run a folder of its own",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return
+        described = by_hand if self.describe is None else self.describe()
+        assert described is not None
+        self.facts = self._facts_of(described)
+        self._write_pipeline(described.yaml)
+        self._write()
+        self._begun = True
+
+    def end(self, how: str, **counts: Any) -> None:
+        """Write how the run ended, and its counts; a later call corrects an earlier one.
+
+        A disk that is full causes a warning, and ends nothing.
+
+        Args:
+            how: ``"finished"``, or in words.
+            **counts: ``steps``, ``episodes``, ``seconds`` and ``restarts`` of this sitting.
+        """
+        if not self._begun or self._is_foreign or os.getpid() != self._owner:
+            return
+        self._ended = True
+        whole = {name: _sum(value, self._earlier, name) for name, value in counts.items()}
+        self.facts |= {"ended": now(), "end": how, **whole}
+        try:
+            self._write()
+        except OSError as error:
+            warnings.warn(
+                f"monitor: {self.folder / FACTS} cannot be written ({error}), so it does not say how the run ended",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        return self._begun and not self._ended
+
+    def how_it_ends(self) -> str:
+        """How the run ends if the environment is closed now: by the exception that is on its way, or finished.
+
+        An exception that was being handled when the run began is not its own.
+        """
+        error = sys.exception()
+        if error is None or id(error) == self._handled:
+            return FINISHED
+        return ended_by(error)
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _facts_of(self, described: Described) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "id": secrets.token_hex(4),
+            "pipeline": described.pipeline,
+            "hash_version": described.hash_version,
+            "seed": described.seed,
+        }
+        facts |= self.facts  # what a command knows
+        if self.config is not None:
+            facts["config"] = dict(self.config)
+        if described.yaml is None:
+            facts |= {"settings": dict(described.settings), "missing": list(described.missing)}
+        return facts | {
+            "versions": library_versions(described.modules),
+            "machine": machine(),
+            "started": self._earlier[0]["started"] if self._earlier else now(),
+            "ended": None,
+            "end": RUNNING,
+            **({"earlier": self._earlier, "resumed": now()} if self._earlier else {}),
+        }
+
+    def _write_pipeline(self, text: str | None) -> None:
+        """Write ``pipeline.yaml``; one that no run has left there is the user's, and stays as it is."""
+        path = self.folder / PIPELINE
+        is_ours = self._kept is not None and PIPELINE not in self._kept
+        if path.exists() and not is_ours:
+            self.facts["kept"] = [PIPELINE]
+        elif text is not None:
+            write_whole(path, lambda file: file.write(text.encode()))
+
+    def _write(self) -> None:
+        path = self._where()
+        if path is not None:
+            text = json.dumps(self.facts, indent=2) + "\n"
+            write_whole(path, lambda file: file.write(text.encode()))
+
+    def _where(self) -> Path | None:
+        """Where our ``run.json`` is by now; None if it is gone, or another run goes on with it."""
+        path = self.folder / FACTS
+        if self.facts["end"] == RUNNING:
+            return path
+        candidates = [path, *sorted(self.folder.glob(f"{FACTS}.*"))]
+        return next((one for one in candidates if (read_record(one) or {}).get("id") == self.facts["id"]), None)
+
+
+def ended_by(error: BaseException) -> str:
+    """How a run ended that an exception ended: failed, interrupted, or as it was meant to."""
+    if isinstance(error, KeyboardInterrupt) or is_of_a_handler(error):
+        return INTERRUPTED
+    if isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and not error.code):
+        return FINISHED
+    if isinstance(error, (Exception, SystemExit)):
+        return f"failed: {said(error)}"
+    return f"{INTERRUPTED}: {type(error).__name__}"  # a task that was cancelled
+
+
+def at_the_programs_end() -> str:
+    """How a run ended that the program left open: by the exception that ended the program, if that is known."""
+    error = getattr(sys, "last_value", None)
+    if error is None or hasattr(sys, "ps1") or sys.flags.interactive:  # there, it may be of any line
+        return WITHOUT_CLOSE
+    return ended_by(error)
+
+
+def said(error: BaseException) -> str:
+    """An exception's message; for one that is not vecwrap's, with its kind."""
+    text = cut(text_of(error), 2_000)
+    return text if isinstance(error, VecwrapError) else f"{type(error).__name__}: {text}"
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """Read a ``run.json``; None if there is none, or if it is another program's."""
+    try:
+        with open_regular(path) as file:
+            found = json.loads(file.read(_MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    is_ours = isinstance(found, dict) and isinstance(found.get("versions"), dict) and "started" in found
+    return found if is_ours else None
+
+
+def move_aside(folder: Path) -> None:
+    """Rename the files of an earlier run, overwriting nothing: all of them get the same number.
+
+    ``pipeline.yaml`` and ``stats.npz`` belong to a run only if its ``run.json`` is there, too.
+    """
+    names = [path.name for path in sorted(folder.iterdir()) if _MONITOR_FILE.fullmatch(path.name)]
+    found = read_record(folder / FACTS)
+    if found is not None:
+        of_a_run = (FACTS, PIPELINE, PROGRESS, LOG, STATISTICS)
+        names += [name for name in of_a_run if (folder / name).exists() and name not in _kept(found)]
+    numbers = itertools.count(1)
+    asides = next(filter(_take, ([folder / f"{name}.{number}" for name in names] for number in numbers)))
+    for name, aside in zip(names, asides, strict=True):
+        try:
+            (folder / name).replace(aside)
+        except FileNotFoundError:  # another process was quicker
+            aside.unlink()
+
+
+def _take(paths: Sequence[Path]) -> bool:
+    """Create these files, which keeps their names from another process; False if one of them is there."""
+    taken = []
+    try:
+        for path in paths:
+            path.open("xb").close()
+            taken.append(path)
+    except FileExistsError:
+        for path in taken:
+            path.unlink()
+        return False
+    return True
+
+
+def _kept(found: Mapping[str, Any]) -> list[Any]:
+    """The files that a run found in its folder and left alone."""
+    kept = found.get("kept")
+    return kept if isinstance(kept, list) else []
+
+
+def _sittings(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The sittings of a run so far, oldest first, each with its own counts."""
+    earlier = [dict(one) for one in found.get("earlier", ()) if isinstance(one, dict) and "started" in one]
+    last = {
+        "started": found.get("resumed", found["started"]),
+        "ended": found.get("ended"),
+        "end": found.get("end"),
+    }
+    if last["end"] in (None, RUNNING):
+        last["end"] = "killed, or still running when the run was resumed"
+    for name in _COUNTS:
+        if name in found:
+            last[name] = _less(found[name], earlier, name)
+    return [*earlier, last]
+
+
+def _known(earlier: Iterable[Mapping[str, Any]], name: str) -> float:
+    values = [one.get(name) for one in earlier]
+    return sum(value for value in values if isinstance(value, (int, float)))
+
+
+def _sum(value: Any, earlier: Iterable[Mapping[str, Any]], name: str) -> Any:
+    return value + _known(earlier, name) if name in _COUNTS and isinstance(value, (int, float)) else value
+
+
+def _less(value: Any, earlier: Iterable[Mapping[str, Any]], name: str) -> Any:
+    return value - _known(earlier, name) if isinstance(value, (int, float)) else None
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@functools.cache
+def machine() -> dict[str, Any]:
+    return {"name": platform.node(), "system": platform.platform(), "cpus": os.cpu_count()}
+
+
+def library_versions(modules: Iterable[str] = ()) -> dict[str, str]:
+    """Return the versions of Python, vecwrap, NumPy, Gymnasium, and of the distributions that modules come from."""
+    tops = {"gymnasium", "numpy", "cv2", *(module.partition(".")[0] for module in modules)} - {"vecwrap", ""}
+    found = {name: version for top in tops for name, version in _distributions(top)}
+    ours = sys.modules["vecwrap"]  # not imported by name: it leads to every floor
+    return {"python": platform.python_version(), "vecwrap": ours.__version__, **dict(sorted(found.items()))}
+
+
+@functools.cache
+def _distributions(module: str) -> tuple[tuple[str, str], ...]:
+    """The distributions that a module comes from, and their versions; none for the program's own."""
+    found = []
+    for name in _DISTRIBUTIONS.get(module, (module,)):
+        try:
+            distribution = metadata.distribution(name)
+        except (metadata.PackageNotFoundError, ValueError):
+            continue
+        found.append((distribution.metadata["Name"], distribution.version))
+    if found:
+        return tuple(found)
+    path = getattr(sys.modules.get(module), "__file__", None)
+    if module in sys.stdlib_module_names or module == "__main__" or (path and "-packages" not in path):
+        return ()
+    owners = _owners().get(module, ())  # takes half a second, so it comes last
+    return tuple((name, metadata.version(name)) for name in sorted(set(owners)))
+
+
+@functools.cache
+def _owners() -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()
