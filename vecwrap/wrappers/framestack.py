@@ -94,7 +94,9 @@ class FrameStack(VecEnvWrapper):
         self.axis = axis
         self.padding = padding
         self.channels = channels
-        self._present = np.ones(env.num_envs, dtype=np.bool_)  # in games: whose agents were in the game
+        self._present: BoolArray | None = None  # in games of several agents: whose agents were in the game
+        if env.possible_agents:
+            self._present = np.ones(env.num_envs, dtype=np.bool_)
         self._stacks = {key: _Stack(box, env.num_envs, k, axis, channels, padding) for key, box in stacked.items()}
         space = members.replaced(space, {key: each.space for key, each in self._stacks.items()})
         self.face.has_observations(self, space)
@@ -104,8 +106,10 @@ class FrameStack(VecEnvWrapper):
     def on_step(self, step: StepResult) -> None:
         """Stack terminal observations with the ended history, clear rows that open an episode, then append."""
         observations, final_obs = step.observations, step.final_obs
-        joined = step.live & ~self._present[step.rows]  # an agent may join and be done in one step
-        self._present[step.rows] = step.alive
+        joined = None
+        if self._present is not None:
+            joined = step.live & ~self._present[step.rows]  # an agent may join and be done in one step
+            self._present[step.rows] = step.alive
         stacks, final_stacks = {}, {}
         for key, each in self._stacks.items():
             final = None if final_obs is None else members.of(final_obs, key)
@@ -116,12 +120,13 @@ class FrameStack(VecEnvWrapper):
 
     def wrapper_state(self) -> dict[str, Any]:
         stacks = members.with_new({}, {key: each.all() for key, each in self._stacks.items()})
-        return {"stacks": stacks, "present": self._present.copy()}
+        return {"stacks": stacks} | ({} if self._present is None else {"present": self._present.copy()})
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         for key, each in self._stacks.items():
             each.load(fitting(members.of(state["stacks"], key), each.all(), "stacks"))
-        put(self._present, state["present"], "present")
+        if self._present is not None:
+            put(self._present, state["present"], "present")
 
 
 class _Shown(Shown):
@@ -171,10 +176,10 @@ class _Stack:
             self._cv2 = load_cv2("framestack")
 
     def push(
-        self, step: StepResult, observations: Array, final_obs: Array | None, joined: BoolArray
+        self, step: StepResult, observations: Array, final_obs: Array | None, joined: BoolArray | None
     ) -> tuple[Array, Array | None]:
         """Return the stacks of observations and of final observations, as fresh arrays, and remember the former."""
-        opens = step.first if step.in_stride else step.first | joined
+        opens = step.first if step.in_stride or joined is None else step.first | joined
         endings = [] if final_obs is None else self._endings(step, final_obs, joined)
         self._append(step, observations.reshape(len(observations), *self._values[0].shape[1:]), opens)
         stacks = self._of(step.rows)
@@ -211,15 +216,16 @@ class _Stack:
             for older in values[:-1]:
                 older[step.env_ids[first]] = padding
 
-    def _endings(self, step: StepResult, final_obs: Array, joined: BoolArray) -> list[tuple[BoolArray, Array]]:
+    def _endings(self, step: StepResult, final_obs: Array, joined: BoolArray | None) -> list[tuple[BoolArray, Array]]:
         """Stack terminal observations with the history of the episodes that they end, before it is cleared."""
         ended = step.first & step.dones
         history = [value[step.env_ids[ended]] for value in self._values[1:]]
         newest = final_obs[ended].astype(self.space.dtype, copy=False)
         newest = newest.reshape(len(newest), *self._values[0].shape[1:])
-        alone = joined[ended]
-        for older in history if alone.any() else ():
-            older[alone] = newest[alone] if self._padding == "first" else 0
+        if joined is not None and joined[ended].any():
+            alone = joined[ended]
+            for older in history:
+                older[alone] = newest[alone] if self._padding == "first" else 0
         endings = [(ended, self._together([*history, newest]))]
         lost = step.cut_off
         if np.count_nonzero(lost):  # its last observation is in the history already
