@@ -38,6 +38,9 @@ settings.register_profile("long", max_examples=2000, **quiet)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
+# Programs, which do what they do when they are imported; tests/test_start.py runs them.
+collect_ignore = ["script_of_kinds.py", "script_of_registrations.py"]
+
 # What runs on the oldest releases that pyproject.toml allows: what speaks with them (spaces, arrays, infos), the peers
 # that it is compared with, wrappers, pictures and videos, files and commands, and laws over one process.
 BOUNDS = (
