@@ -259,7 +259,7 @@ def test_the_picture_has_the_intervals_of_the_table(tmp_path):
     assert rings.tolist() == many.scores.tolist()
     assert [label.get_text() for label in ends.get_yticklabels()] == ["ppo", "one"]
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["ppo (4 seeds)", "one"]
+    assert [text.get_text() for text in legend.get_texts()] == ["ppo (4 seeds)", "one", "mean of 10 episodes"]
 
 
 @pytest.mark.parametrize("value", ["text", [1, {"a": 2}], 3, {"a": [{"b": None}]}])

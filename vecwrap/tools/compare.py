@@ -297,11 +297,11 @@ def draw_comparison(runs: Sequence[Run], compared: Sequence[Compared], last: int
     below = 0.9 + LINE * len(pairs)
     figure = new_figure(1.2 + CURVES + below)
     curves, ends = figure.subplots(2, 1, height_ratios=[CURVES, below])
-    draw_curves(curves, drawn, "steps", [last])
+    shown = draw_curves(curves, drawn, "steps", [last])
     _draw_ends(ends, [each for _, each in pairs])
-    add_legend(figure, drawn, None)
+    add_legend(figure, drawn, None, [last], shown)
     several = any(each.iqm is not None for _, each in pairs)
-    text = f"above: dots are episodes, lines means of the last {last} and bands one standard deviation\n"
+    text = "above: dots are episodes, bands one standard deviation\n"
     text += f"below: the return of the last {last} episodes and its {CONFIDENCE} % interval"
     text += " from resampling its episodes" if not several else " from resampling seeds, or of one seed its episodes"
     text += "\nof several seeds the interquartile mean, and a ring for each seed" if several else ""

@@ -344,6 +344,8 @@ _SHARE = 10  # of a run's episodes, one in so many is what a window should at mo
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
 DASHES = ("-", "--", ":", "-.")  # of the second eight runs, and so on
 WIDTH, PANEL, FRAME = 8.0, 2.5, 1.2  # inches
+_THICK = {"linewidth": 2.1, "alpha": 1.0}  # the line of the widest window
+_THIN = {"linewidth": 0.9, "alpha": 0.6}
 MOST_POINTS = 500  # per line
 MOST_DOTS = 1000  # in an SVG; more are embedded as a bitmap
 MOST_CHARACTERS = 48  # of a name in the legend
@@ -482,8 +484,8 @@ def draw(
     """Draw learning curves: a panel for each axis, each with all runs, raw and smoothed.
 
     Episodes are dots, each window of episodes to smooth over is a line, thicker for the widest, and the spread of the
-    widest is a band. By default the window is `fitting_window`, and 10 beside it if that is more; the line below the
-    panels says how many. The title is the environment's id if the runs share one, unless another is given.
+    widest is a band. By default the window is `fitting_window`, and 10 beside it if that is more; the legend says how
+    many. The title is the environment's id if the runs share one, unless another is given.
     """
     check(axes, windows or ())
     axes = list(dict.fromkeys(axes))
@@ -496,7 +498,7 @@ def draw(
     shown: set[int] = set()
     for axis, panel in zip(axes, panels, strict=True):
         shown.update(draw_curves(panel, drawn, axis, windows))
-    add_legend(figure, drawn, title)
+    add_legend(figure, drawn, title, windows, shown)
     _explain(figure, drawn, sorted(shown))
     return figure
 
@@ -599,22 +601,27 @@ def _draw_line(panel: Axes, line: Curve, scale: int, style: dict[str, Any], *, t
     points = thinned(line.x, MOST_POINTS)
     x, mean, spread = scale * line.x[points], line.mean[points], line.spread[points]
     marker = "o" if len(points) == 1 else None  # a single point draws no line
-    width, alpha = (2.1, 1.0) if thick else (0.9, 0.6)
-    panel.plot(x, mean, linewidth=width, alpha=alpha, marker=marker, zorder=3 + thick, **style)
+    panel.plot(x, mean, marker=marker, zorder=3 + thick, **_THICK if thick else _THIN, **style)
     if band:
         panel.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.18, linewidth=0, zorder=2)
 
 
-def add_legend(figure: Figure, drawn: Sequence[Run], title: str | None) -> None:
-    """Put the title above, and the runs' names below it."""
+def add_legend(
+    figure: Figure, drawn: Sequence[Run], title: str | None, windows: Sequence[int], shown: set[int]
+) -> None:
+    """Put the title above, and below it the runs' names, and how many episodes the lines average that are shown."""
     from matplotlib.lines import Line2D
 
     ids = {seed.env_id for run in drawn for seed in run.seeds}
     if title is None:
         title = (ids.pop() if len(ids) == 1 else None) or "learning curves"
+    lines = [Line2D([], [], **_THICK, **look(number)) for number in range(len(drawn))]
+    averaged = [window for window in windows if window in shown]
+    lines += [Line2D([], [], color="#555555", **_THICK if window == windows[-1] else _THIN) for window in averaged]
     names = [_in_legend(run) for run in drawn]
+    names += [f"mean of {window} episode{'s' if window > 1 else ''}" for window in averaged]
     legend = figure.legend(
-        [Line2D([], [], linewidth=2.1, **look(number)) for number in range(len(drawn))],
+        lines,
         names,
         title=cut(printable_lines(title), 400),
         title_fontsize=12,
@@ -635,10 +642,9 @@ def _in_legend(run: Run) -> str:
 
 
 def _explain(figure: Figure, drawn: Sequence[Run], windows: Sequence[int]) -> None:
-    """Explain below the panels what dots, lines and bands are."""
+    """Explain below the panels what dots and bands are."""
     text = "dots: episodes"
     if windows:
         over = {"over seeds" if len(run.seeds) > 1 else f"of the last {windows[-1]} scores" for run in drawn}
-        text += f"; lines: means of the last {', '.join(map(str, windows))}"
         text += f"; bands: ± 1 standard deviation {' or '.join(sorted(over))}"
     figure.supxlabel(textwrap.fill(text, 120), fontsize=8, color="#555555")

@@ -67,11 +67,22 @@ def test_titles_and_legends(tmp_path):
     figure = draw(runs)
     (top,) = figure.legends
     assert top.get_title().get_text() == "Toy-v0"
-    assert [text.get_text() for text in top.get_texts()] == ["run-with-a-name-0", "run-with-a-name-1"]
-    lines, band = "lines: means of the last 10, 100", "bands: ± 1 standard deviation of the last 100 scores"
-    assert figure.get_supxlabel() == f"dots: episodes; {lines}; {band}"
+    lines = ["mean of 10 episodes", "mean of 100 episodes"]
+    assert in_legend(figure) == ["run-with-a-name-0", "run-with-a-name-1", *lines]
+    assert figure.get_supxlabel() == "dots: episodes; bands: ± 1 standard deviation of the last 100 scores"
     assert draw(runs, title="Mine: $5").legends[0].get_title().get_text() == "Mine: $5"
-    assert "means of the last 10; bands" in draw(runs, windows=[10]).get_supxlabel()
+    assert in_legend(draw(runs, windows=[10]))[2:] == lines[:1]
+
+
+def in_legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_the_legend_shows_each_window_as_it_is_drawn_and_none_without_a_line(tmp_path):
+    figure = draw(runs_of(tmp_path, [120, 30]), ["steps"], windows=[1, 50, 200])
+    assert in_legend(figure)[2:] == ["mean of 1 episode", "mean of 50 episodes"]
+    drawn = {line.get_linewidth() for line in figure.axes[0].get_lines() if line.get_linestyle() == "-"}
+    assert {handle.get_linewidth() for handle in figure.legends[0].legend_handles[2:]} == drawn == {0.9}
 
 
 @pytest.mark.parametrize(
@@ -80,8 +91,9 @@ def test_titles_and_legends(tmp_path):
 )
 def test_the_window_fits_the_shortest_run_and_is_said(counts, said, tmp_path):
     runs = runs_of(tmp_path, counts)
-    assert f"means of the last {said}; bands" in draw(runs, ["steps"]).get_supxlabel()
-    assert str(fitting_window(runs)) == said.split(", ")[-1]
+    windows = said.split(", ")
+    assert in_legend(draw(runs, ["steps"]))[-len(windows) :] == [f"mean of {window} episodes" for window in windows]
+    assert str(fitting_window(runs)) == windows[-1]
 
 
 def test_the_line_ends_where_a_run_of_165_episodes_arrived(tmp_path):
@@ -97,7 +109,7 @@ def test_a_run_of_several_seeds_says_how_many(tmp_path):
     runs_of(tmp_path / "ppo", [30, 30, 30])
     (run,) = read_runs([tmp_path / "ppo"])
     figure = draw([run])
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ppo (3 seeds)"]
+    assert in_legend(figure) == ["ppo (3 seeds)", "mean of 10 episodes"]
     assert figure.get_supxlabel().endswith("± 1 standard deviation over seeds")
 
 
@@ -135,7 +147,7 @@ def test_nothing_overlaps(tmp_path, counts, axes):
 
 def test_runs_are_told_apart_by_colour_and_from_nine_on_by_dashes_too(tmp_path):
     assert len(set(COLOURS)) == 8
-    handles = draw(runs_of(tmp_path, [5] * 17), ["steps"]).legends[0].legend_handles
+    handles = draw(runs_of(tmp_path, [5] * 17), ["steps"]).legends[0].legend_handles[:17]
     assert len({(line.get_color(), line.get_linestyle()) for line in handles}) == 17
 
 
@@ -158,7 +170,7 @@ def test_names_that_are_no_text_are_shown_with_escapes(tmp_path):
     figure = draw(runs, title="one\x01\ntwo")
     assert figure.legends[0].get_title().get_text() == "one\\u0001\ntwo"
     assert figure.axes[0].get_xlabel() == "step\\udcffs"
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["run\\udcff"]
+    assert in_legend(figure)[0] == "run\\udcff"
     file = tmp_path / "curves.svg"
     save(figure, file)
     xml.etree.ElementTree.parse(file)
@@ -206,7 +218,7 @@ def test_runs_without_an_episode_are_not_drawn_and_alone_refused(tmp_path):
     (tmp_path / "begun" / "monitor.csv").write_text("")
     write_file(tmp_path / "done" / "monitor.csv", [(1, 10, 1.0, 0, 0)])
     begun, done = read_runs([tmp_path / "begun", tmp_path / "done"])
-    assert [text.get_text() for text in draw([begun, done]).legends[0].get_texts()] == ["done"]
+    assert in_legend(draw([begun, done]))[0] == "done"
     with pytest.raises(PlotError, match="begun: expected at least one finished episode"):
         draw([begun])
 
