@@ -236,6 +236,20 @@ def test_what_an_interrupting_reset_finds_ended_still_counts(mode):
         assert env.find(Opponents).pool.results.rows()[0].games == 38 == env.num_episodes
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_reset_pays_nothing_of_the_game_that_it_breaks_off(mode):
+    """Bob was paid before his first move, which never came."""
+    make = partial(Table, (0.0, 0.0, 1.0))
+    with Rows(at_table(make, mode, n=2, wrappers=[])) as env:
+        env.reset(seed=5)
+        env.reset(seed=5)
+        env.reset(seed=5, options={"reset_mask": np.array([True, False])})
+        assert not any(step.rewards.any() or step.raw_rewards.any() for step in env.steps)
+        for _ in range(2):
+            played = vecwrap.evaluate(env, first, episodes=4, seed=5, progress=False)
+            assert played.returns.tolist() == [score for i in range(2) for score, *_ in in_a_loop(make, 5 + i, 2)]
+
+
 @pytest.mark.parametrize("shares", [OFTEN, (1.0, 0.0, 0.0)], ids=["often", "always"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_that_is_resumed_goes_on_as_if_it_had_never_stopped(mode, shares, tmp_path):

@@ -147,6 +147,8 @@ class LearnerRows:
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         games = self._whole_games(env_ids, "reset_mask")
         self._count_held([game for game in games if game in self._held])
+        for early in self._early.values():
+            early[env_ids] = 0.0  # of games that never come to the learner's first move
         self._begin(games)
         each = list(seeds[:: self._s])
         of_rows = [seed for seed in each for _ in range(self._k)]
