@@ -352,13 +352,14 @@ def _with_seats(spec: PipelineSpec) -> tuple[WrapperSpec, ...]:
 
 
 def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
-    """Return the same pipeline with its files in another folder, to play it and leave the user's alone."""
+    """Return the same pipeline with the files that it writes in another folder, to play it and leave the user's alone."""
     planned = plan(spec)
     wrappers = []
     for i, wrapper in enumerate(planned.wrappers):
+        declared = declared_by(wrapper.target)
         paths = {
             key: str(folder / str(i))
-            for key in declared_by(wrapper.target).path_parameters
+            for key in declared.path_parameters - declared.read_parameters
             if is_path(wrapper.spec.kwargs.get(key))
         }
         wrappers.append(dataclasses.replace(wrapper.spec, kwargs={**wrapper.spec.kwargs, **paths}))

@@ -16,6 +16,8 @@ class Declares:
     Attributes:
         path_parameters: parameters that are paths: relative to the pipeline's file, passed as absolute paths, not
             hashed, left out by ``explain`` (so each needs a default).
+        read_parameters: those paths whose files it needs and a training alone writes: what plays a pipeline to look at
+            it (``check --twice``, ``time``, ``tune``) gives every other path a temporary folder.
         not_hashed: parameters that do not change the stream.
         episode_infos: columns of ``infos`` that it adds, which monitors around it write for each episode.
         takes_frames: whether it has frames rendered, so that the packages that an id needs for drawing must be there.
@@ -40,6 +42,7 @@ class Declares:
     """
 
     path_parameters: ClassVar[frozenset[str]] = frozenset()
+    read_parameters: ClassVar[frozenset[str]] = frozenset()
     not_hashed: ClassVar[frozenset[str]] = frozenset()
     episode_infos: ClassVar[tuple[str, ...]] = ()
     takes_frames: ClassVar[bool] = False

@@ -16,11 +16,11 @@ class ClipReward(VecEnvWrapper):
     """Clip rewards: to their sign, or to the bounds given.
 
     Changes only the agent's rewards: ``raw_rewards``, and so a monitor's scores, remain the environment's own, wherever
-    the monitor is in the chain.
+    the monitor is in the chain. A row in which no action was completed and nothing was paid has reward 0, whatever
+    ``low`` is.
 
     At an episode's end:
-        The last reward is clipped like any other. A row in which no action was completed and nothing was paid has
-        reward 0, whatever ``low`` is.
+        The last reward is clipped like any other.
 
     Args:
         env: what it wraps.

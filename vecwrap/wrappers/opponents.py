@@ -100,6 +100,7 @@ class Opponents(VecEnvWrapper):
     """
 
     path_parameters: ClassVar[frozenset[str]] = frozenset({"pool"})
+    read_parameters: ClassVar[frozenset[str]] = frozenset({"pool"})
     episode_infos: ClassVar[tuple[str, ...]] = INFOS
 
     @classmethod

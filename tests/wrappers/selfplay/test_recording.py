@@ -40,6 +40,8 @@ def tictactoe(pool, **changes):
     [
         ["run", "--steps", "150"],
         ["run", "--eval", "--episodes", "9"],
+        ["check", "--twice"],
+        ["time", "--steps", "40"],
     ],
     ids=" ".join,
 )
