@@ -229,7 +229,7 @@ A, B = np.zeros(2), np.zeros(3, np.uint8)
         ),
         (
             giving(reward={"a": 1.0}),
-            "got {'a': 1.0}. If a reward is several numbers, make one of them where the environment is made",
+            "got {'a': 1.0}. If a reward is several numbers, make one of them with a wrapper",
         ),
         (giving(reward="much"), "reward: expected a number, got 'much'"),
         (giving(reward=None), "reward: expected a number, got None"),
