@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar
 
 import gymnasium.error
@@ -289,8 +290,14 @@ def traceback_of(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))
     except (Exception, SystemExit):  # looking up its notes, causes or members may fail
-        frames = traceback.format_tb(BaseException.__dict__["__traceback__"].__get__(error))
+        frames = traceback.format_tb(raised_through(error))
         return "".join(["Traceback (most recent call last):\n", *frames, f"{kind_of(error)}: {text_of(error)}\n"])
+
+
+def raised_through(error: BaseException) -> TracebackType | None:
+    """Return an exception's traceback, whatever its class makes of attributes."""
+    found: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    return found
 
 
 _MOST_COMPARED = 200  # characters; comparing longer texts takes minutes

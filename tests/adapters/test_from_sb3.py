@@ -304,8 +304,9 @@ def test_a_step_without_infos(infos):
         assert not (terminations | truncations).any()
 
 
-def test_some_rows_without_infos_and_infos_in_a_tuple():
-    with vecwrap.from_sb3(Frugal(({"a": 1}, None))) as env:
+@pytest.mark.parametrize("kind", [tuple, np.array])
+def test_some_rows_without_infos_and_infos_in_what_is_no_list(kind):
+    with vecwrap.from_sb3(Frugal(kind([{"a": 1}, None]))) as env:
         env.reset()
         infos = env.step([0, 1])[4]
         assert infos["a"].tolist() == [1, 0]

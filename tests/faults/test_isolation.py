@@ -229,7 +229,7 @@ A, B = np.zeros(2), np.zeros(3, np.uint8)
         ),
         (
             giving(reward={"a": 1.0}),
-            "got {'a': 1.0}. If a reward is several numbers, make one of them where the environment is made",
+            "got {'a': 1.0}. If a reward is several numbers, make one of them with a wrapper",
         ),
         (giving(reward="much"), "reward: expected a number, got 'much'"),
         (giving(reward=None), "reward: expected a number, got None"),
@@ -262,10 +262,11 @@ def told(asked):
     [
         (Forwarding, "raised Forwarding in {}: no such level"),
         (Secretive, "raised Secretive in {}: "),
+        (lambda: Secretive("no EGL"), "raised Secretive in {}: no EGL"),  # in the words of an error of drawing
         (OfNoName, "raised OfNoName in {}: "),
         (misplaced, "raised SyntaxError in {}: bad level"),
     ],
-    ids=["of no members", "of no attributes", "of no name", "of no text"],
+    ids=["of no members", "of no attributes", "of no attributes but a text", "of no name", "of no text"],
 )
 def test_an_exception_that_no_traceback_can_be_made_of_takes_its_own_row_alone(backend, error, words):
     class Raises(Faulty):

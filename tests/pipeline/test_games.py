@@ -2,6 +2,7 @@
 
 import functools
 import re
+import sys
 from importlib import import_module
 
 import numpy as np
@@ -214,6 +215,7 @@ def test_importing_vecwrap_and_building_others_does_not_import_pettingzoo(tmp_pa
         ("pettingzoo.mpe:simple_push_v3", "mpe2.simple_push_v3:parallel_env"),
         ("pettingzoo.mpe.simple_push_v3:env", "mpe2.simple_push_v3:parallel_env"),
         ("pettingzoo.mpe.simple_push_v3", "mpe2.simple_push_v3:parallel_env"),
+        ("pettingzoo.mpe.simple_push_v3.parallel_env", "mpe2.simple_push_v3:parallel_env"),
     ],
 )
 def test_the_former_particle_games_are_named_with_what_works(text, path):
@@ -224,8 +226,11 @@ def test_the_former_particle_games_are_named_with_what_works(text, path):
 
 
 @pytest.mark.parametrize("module", ["pettingzoo.classic.tictactoe_v3", "mpe2.simple_v3"])
-def test_a_module_of_a_game_as_text_is_taken_as_the_module_is(module):
+def test_a_module_of_a_game_as_text_is_taken_as_the_module_is(module, monkeypatch):
     package, _, name = module.rpartition(".")
+    import_module(module)
+    monkeypatch.delitem(sys.modules, module)  # as if nobody had imported it
+    monkeypatch.delattr(import_module(package), name)
     with vecwrap.build(f"{package}:{name}", n=2, backend="dummy") as env:
         of_module = vecwrap.build(import_module(module), n=2, backend="dummy")
         assert (env.num_envs, env.possible_agents) == (of_module.num_envs, of_module.possible_agents)

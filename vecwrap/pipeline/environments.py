@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pkgutil import iter_modules
 from types import FunctionType, ModuleType
 from typing import Any, NoReturn, TypeVar
 
@@ -311,7 +312,7 @@ def module_of(entry_point: Any) -> str:
 
 
 def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
-    """Look up a text: an id, or after ``module:`` a callable in that module, else an id that it registers.
+    """Look up a text: an id, or after ``module:`` a callable or a game's module in that module, else an id of its own.
 
     An id with a version is not a Python name, so only one without could mean either.
     """
@@ -329,11 +330,19 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
         raise SpecError(f'{source} "{target}": there is no module {module_name}. {remedy.strip()}')
     module: Any = imported(module_name, str(source))
     held: Any = functools.reduce(lambda holder, part: getattr(holder, part, _ABSENT), name.split("."), module)
-    if isinstance(held, ModuleType) and (path := from_module(held)):
-        return import_target(path, str(source))
     if callable(held):
         return held  # type: ignore[no-any-return]
-    return _registered_as(name) or _not_in_module(target, held, module, source)
+    if (found := _registered_as(name)) is not None:
+        return found
+    if held is _ABSENT and name in _modules_in(module):
+        held = imported(f"{module_name}.{name}", str(source))
+    if isinstance(held, ModuleType) and (path := from_module(held)):
+        return import_target(path, str(source))
+    _not_in_module(target, held, module, source)
+
+
+def _modules_in(package: ModuleType) -> list[str]:
+    return [module.name for module in iter_modules(getattr(package, "__path__", ()))]
 
 
 def _lookup(name: str) -> EnvSpec | None:

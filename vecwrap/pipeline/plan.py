@@ -215,7 +215,7 @@ class Plan:
 
 
 def _stage_of(env: VecEnv) -> Stage:
-    return Stage.of(env, own=False)
+    return dataclasses.replace(Stage.of(env, own=False), num_rows=None)  # it is one game or engine of many
 
 
 class _GameFound(Exception):

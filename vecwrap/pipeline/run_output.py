@@ -227,7 +227,7 @@ def _shown(pipeline: PipelineSpec) -> tuple[dict[str, Any], list[str]]:
         try:
             settings[key] = KEYS[key].write(value)
         except SpecError as error:
-            missing.append(str(error))
+            missing.append(str(error).removesuffix("."))
             settings[key] = _by_name(value)
     return settings, missing
 

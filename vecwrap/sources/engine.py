@@ -396,7 +396,7 @@ def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
 
     None and an empty list stand for no infos.
     """
-    rows, starts = list(infos or ()), getattr(engine, "idx_starts", ())
+    rows, starts = list(() if infos is None else infos), getattr(engine, "idx_starts", ())
     if len(starts) == len(rows) + 1 and all(isinstance(ones, list) for ones in rows):
         # A reset of SuperSuit's workers gives a list for each of them: of (index among its rows, info) if not empty.
         some = {start + i: info for start, ones in zip(starts, rows, strict=False) for i, info in ones}

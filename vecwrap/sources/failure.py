@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.errors import RemoteTraceback, SubEnvError, kind_of, text_of, traceback_of
+from vecwrap.errors import RemoteTraceback, SubEnvError, kind_of, raised_through, text_of, traceback_of
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,10 @@ def without_a_display(error: BaseException, message: str) -> str:
 def _remedy_without_a_display(error: BaseException, message: str) -> str:
     if re.search(r"(?i)video (device|system)|SDL_VIDEODRIVER", message) and kind_of(error) == "error":  # of pygame
         return 'pygame found no display: take render_mode="rgb_array", or set SDL_VIDEODRIVER=dummy before the start'
-    files = {frame.filename.replace("\\", "/") for frame in traceback.extract_tb(error.__traceback__)}
-    of_mujoco = any(re.search(r"/(mujoco|dm_control)/", file) for file in files)
-    if not of_mujoco or not re.search(r"OpenGL|PYOPENGL|MUJOCO_GL|EGL|GLFW|OSMesa|glGetError|gladLoadGL", message):
+    if not re.search(r"OpenGL|PYOPENGL|MUJOCO_GL|EGL|GLFW|OSMesa|glGetError|gladLoadGL", message):
+        return ""
+    files = {frame.f_code.co_filename.replace("\\", "/") for frame, _ in traceback.walk_tb(raised_through(error))}
+    if not any(re.search(r"/(mujoco|dm_control)/", file) for file in files):
         return ""
     if "PYOPENGL_PLATFORM" in message:
         return "Unset PYOPENGL_PLATFORM, or set it to the same as MUJOCO_GL, before the program starts"

@@ -19,6 +19,8 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
     the game before has ended, even if the environment itself would have continued it. No reward of the environment is
     lost: rewards after the beginning of a game count towards the game's next agent step, and those of a game that ends
     within a reset or a step towards that row.
+
+    If the environment's rewards are several numbers, its own are those that the wrappers make of them.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -26,6 +28,7 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._reward = 0.0
         self._done = False
         self.first = False  # whether a game has begun since the last query
+        self.is_one_number = True  # what the environment pays in a step
         self.in_play = False  # whether a reset now is a wrapper's own decision, which ends the running game
         self._closed: float | None = None  # remaining rewards of a game that ended before the newest began
 
@@ -52,8 +55,12 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def record(self, reward: Any, done: bool) -> None:
         """Record one step of the environment; a wrapper that bypasses ``step`` to drive the emulator calls this."""
-        self._reward += float_reward(reward)
         self._done = self._done or done
+        if self.is_one_number:
+            try:
+                self._reward += float_reward(reward)
+            except (TypeError, ValueError):  # a wrapper may make one number of it; else it is refused there
+                self.is_one_number = False
 
     def record_reset(self) -> None:
         """Record a new game; a wrapper that bypasses ``reset`` to drive the emulator calls this."""
@@ -77,7 +84,7 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 SEVERAL_NUMBERS = (
-    "If a reward is several numbers, make one of them where the environment is made, as "
+    "If a reward is several numbers, make one of them with a wrapper, as "
     "mo_gymnasium.wrappers.LinearReward does with weights, and leave the others in infos"
 )
 

@@ -154,6 +154,8 @@ class SubEnv:
             paid, over, anew = reward, done, False
         else:
             paid, over, anew = self._tap.after_step()
+            if not self._tap.is_one_number:
+                paid = reward
             over, anew = over or (done and not self._game_goes_on()), anew and not done
         slots, row = self._slots, self._row
         if self._in_stride and not (done or over or anew):
