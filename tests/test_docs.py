@@ -1,5 +1,6 @@
 """The pages do what they say: their Python runs, their pipelines can be read, their links lead somewhere."""
 
+import functools
 import importlib.util
 import json
 import os
@@ -124,16 +125,12 @@ def test_every_block_of_code_is_of_a_kind_that_is_tried(page):
 
 @pytest.mark.parametrize("page", pages_with("console"))
 def test_the_commands_of_a_page_can_be_given(page):
-    get_command, app = (
-        pytest.importorskip("typer.main").get_command,
-        pytest.importorskip("vecwrap.cli.app").with_commands(),
-    )
-    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for words in commands(page):
         match words:
             case ["vecwrap", name, *arguments]:
-                get_command(app).commands[name].make_context(name, arguments)  # refuses options that there are not
+                command_line().commands[name].make_context(name, arguments)  # refuses options that there are not
             case ["make", target, *_]:
                 assert target in targets
             case ["pip", "install", *packages]:
@@ -224,10 +221,16 @@ def test_every_promise_of_reliability_names_a_test_that_is_there():
 OPTIONS_ELSEWHERE = {"--object-store-memory"}  # ray start
 
 
-def options_of(name, app):
+@functools.cache
+def command_line():
+    app = pytest.importorskip("vecwrap.cli.app").with_commands()
+    return pytest.importorskip("typer.main").get_command(app)
+
+
+@functools.cache
+def options_of(name):
     """The options of a command; of all commands for an empty name."""
-    get_command = pytest.importorskip("typer.main").get_command
-    root = get_command(app)
+    root = command_line()
     chosen = root.commands.values() if not name else [root.commands[name]]
     given = [
         option for command in [root, *chosen] for each in command.params for option in each.opts + each.secondary_opts
@@ -235,6 +238,7 @@ def options_of(name, app):
     return {*given, "--help", "--install-completion", "--show-completion"}
 
 
+@functools.cache
 def options_of_scripts():
     """The options that the scripts of examples/ and benchmarks/ define."""
     scripts = [*ROOT.glob("examples/*.py"), *ROOT.glob("benchmarks/*.py")]
@@ -244,29 +248,22 @@ def options_of_scripts():
 
 @pytest.mark.parametrize("page", [page for page in ALL_PAGES if page.id != "CHANGELOG.md"])
 def test_every_command_and_option_named_in_prose_exists(page):
-    app = pytest.importorskip("vecwrap.cli.app").with_commands()
-    commands_there = pytest.importorskip("typer.main").get_command(app).commands
     prose = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     unknown = []
     for code in re.findall(r"`([^`\n]+)`", prose):
         options = {*re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)}
         named = re.match(r"vecwrap (?!-)([a-z]+)\b", code)
-        if named and named[1] not in commands_there:
+        if named and named[1] not in command_line().commands:
             unknown.append(code)
         elif named:
-            unknown += [code] * bool(options - options_of(named[1], app))
+            unknown += [code] * bool(options - options_of(named[1]))
         else:
-            unknown += [code] * bool(options - options_of("", app) - options_of_scripts() - OPTIONS_ELSEWHERE)
+            unknown += [code] * bool(options - options_of("") - options_of_scripts() - OPTIONS_ELSEWHERE)
     assert unknown == []
 
 
 def test_the_help_names_every_backend():
-    app = pytest.importorskip("vecwrap.cli.app").with_commands()
-    (option,) = [
-        each
-        for each in pytest.importorskip("typer.main").get_command(app).commands["run"].params
-        if "--backend" in each.opts
-    ]
+    (option,) = [each for each in command_line().commands["run"].params if "--backend" in each.opts]
     assert [name for name in ("auto", *backends.names()) if name not in option.help] == []
 
 

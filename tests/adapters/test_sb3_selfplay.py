@@ -17,6 +17,7 @@ def tictactoe(n=16, **opponents):
     return vecwrap.build("pettingzoo:classic/tictactoe-v3", n=n, backend="dummy", seed=1, wrappers=wrappers)
 
 
+@pytest.mark.full
 def test_masked_ppo_learns_against_a_random_player():
     env = tictactoe(pool=["random"])
     model = contrib.MaskablePPO("MlpPolicy", vecwrap.to_sb3(env), **SETTINGS)

@@ -70,6 +70,7 @@ def train_on_cartpole(steps):
     return np.mean(returns)
 
 
+@pytest.mark.full
 def test_ppo_on_cartpole_is_on_its_way():
     assert train_on_cartpole(6_000) > 100  # at random it is 22
 
@@ -119,6 +120,7 @@ def score_of_unsaved(model, wrappers, episodes):
     return mean
 
 
+@pytest.mark.full
 def test_the_statistics_of_a_file_evaluate_as_those_of_the_training(tmp_path):
     train_on_pendulum(4_096, tmp_path, episodes=4)
 

@@ -85,7 +85,10 @@ def assert_equal_batches(got, expected, path=""):
         np.testing.assert_array_equal(got, expected, err_msg=path)
 
 
-@pytest.mark.parametrize(("backend", "random"), [("dummy", False), ("dummy", True), ("shmem", False)])
+@pytest.mark.parametrize(
+    ("backend", "random"),
+    [("dummy", False), *(pytest.param(*more, marks=pytest.mark.full) for more in (("dummy", True), ("shmem", False)))],
+)
 @pytest.mark.parametrize("world", WORLDS)
 def test_the_buffer_is_that_of_tianshous_own_vector(world, backend, random):
     got, stats = collected(ours(world, backend), random=random)

@@ -62,6 +62,7 @@ def test_the_table_ends_in_lines_that_can_be_pasted(quick, capsys, monkeypatch):
     assert list(quick.iterdir()) == []  # the monitor's folder is left alone
 
 
+@pytest.mark.full
 def test_a_pipeline_that_no_line_can_hold_gets_lines_of_a_file_alone(quick, capsys, monkeypatch):
     (quick / "listing.py").write_text(
         "from dataclasses import dataclass\n"
@@ -82,6 +83,7 @@ def test_a_pipeline_that_no_line_can_hold_gets_lines_of_a_file_alone(quick, caps
     assert "in one line" not in out
 
 
+@pytest.mark.full
 def test_json_holds_every_sample(quick, capsys):
     assert main(["tune", PIPELINE, "--budget", "2min", "--n", "3", "--json"]) == 0
     captured = capsys.readouterr()
@@ -95,6 +97,7 @@ def test_json_holds_every_sample(quick, capsys):
     assert cost["steps"] >= 1
 
 
+@pytest.mark.full
 def test_of_an_evaluation_the_lines_are_for_its_section(quick, capsys, monkeypatch):
     monkeypatch.setattr(tune, "backend_options", lambda: {"dummy": frozenset()})
     (quick / "mine.yaml").write_text("env: CartPole-v1\nn: 3\nbackend: dummy\neval:\n  n: 2\n")

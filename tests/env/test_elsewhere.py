@@ -657,7 +657,7 @@ def test_other_errors_keep_their_tracebacks(monkeypatch):
     monkeypatch.setattr("vecwrap.pipeline.build.plan", lambda spec: 1 / 0)
     with pytest.raises(ZeroDivisionError) as error:
         vecwrap.build("CartPole-v1")
-    assert len(traceback.extract_tb(error.value.__traceback__)) == 3
+    assert len(traceback.extract_tb(error.value.__traceback__)) == 4
 
 
 def test_the_whole_traceback_on_request(monkeypatch, capsys):

@@ -173,9 +173,9 @@ def test_a_load_into_a_copy_of_both_halves_leaves_training_alone():
 
 
 def test_a_load_that_a_wrapper_refuses_leaves_shared_what_was(training, tmp_path):
-    (tmp_path / "taken").write_text("a file, where the monitor's folder would be")
     wrappers = [{"monitor": {"dir": str(tmp_path / "taken")}}, *WRAPPERS[1:]]
     with vecwrap.build("Pendulum-v1", n=2, wrappers=wrappers, backend="dummy", stats=training) as evaluation:
+        (tmp_path / "taken").write_text("a file, where the monitor's folder was")
         before = numbers(training)
         with pytest.raises(PlanError, match="monitor: dir"):
             evaluation.load_state_dict(evaluation.state_dict())

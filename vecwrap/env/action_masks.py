@@ -16,6 +16,7 @@ from vecwrap.rows.step_result import BoolArray, IntArray
 from vecwrap.sources.masks import MEMBER, METHOD
 
 Waiting: TypeAlias = Literal["all", "none", "one"]
+MASKED_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 PLACES = (
     f'infos["{MEMBER}"] of each reset and step, a member "{MEMBER}" of Dict observations, or the environment\'s method '
     f"{METHOD}()"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.env.action_masks import draw_legal
+from vecwrap.env.action_masks import MASKED_SPACES, draw_legal
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.rows.step_result import IntArray
 
@@ -23,13 +23,14 @@ class RandomActions:
     def __init__(self, env: VecEnv, seed: int, start: int = 0) -> None:
         self.env = env
         self.spaces = [deepcopy(env.single_action_space) for _ in range(env.num_envs)]
+        self._may_be_masked = isinstance(env.single_action_space, MASKED_SPACES)
         for i, space in enumerate(self.spaces):
             space.seed(seed + start + i)
 
     def __call__(self, env_ids: Sequence[int] | IntArray | None = None) -> list[Any]:
         """Return an action for each of these sub-environments, none of which is pending; None: for all."""
         ids = np.arange(len(self.spaces)) if env_ids is None else np.asarray(env_ids, np.int64)
-        masks = self.env.face.action_masks.now(ids)
+        masks = self.env.face.action_masks.now(ids) if self._may_be_masked else None
         if masks is None:
             return [self.spaces[i].sample() for i in ids.tolist()]
         return [draw_legal(self.spaces[i], masks[[i]], self.spaces[i].np_random)[0] for i in ids.tolist()]

@@ -10,7 +10,6 @@ import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-import msgspec
 import numpy as np
 
 from vecwrap.errors import CheckpointError, text_of
@@ -69,6 +68,8 @@ def read_json(path: Path, kind: type[_Read], expected: str) -> _Read:
         FileNotFoundError: there is none.
         CheckpointError: it is too large, nested too deep, or something else.
     """
+    import msgspec
+
     try:
         return msgspec.json.decode(read_bytes(path, MAX_JSON_BYTES, follow=False), type=kind)
     except FileNotFoundError:
