@@ -352,7 +352,7 @@ def _with_seats(spec: PipelineSpec) -> tuple[WrapperSpec, ...]:
 
 
 def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
-    """Return the same pipeline with the files that it writes in another folder, to play it and leave the user's alone."""
+    """Return the same pipeline that writes its files into another folder, to play it and leave the user's alone."""
     planned = plan(spec)
     wrappers = []
     for i, wrapper in enumerate(planned.wrappers):
