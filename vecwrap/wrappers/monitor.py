@@ -331,7 +331,7 @@ class Monitor(VecEnvWrapper):
         ids, returns, lengths = step.env_ids, self._returns[step.rows], self._lengths[step.rows]
         if self.count is not None:
             if not self.env.possible_agents:  # an agent may be done in the step in which it joins a game
-                closed = closed & self._running[step.rows]
+                closed = closed & (self._running[step.rows] | ~step.alive)  # or never join, and the game is shown ended
             closed = self.count(ids, closed, lost, returns, lengths)
             lost = np.zeros_like(lost)
         now, steps = time.perf_counter(), self.num_steps

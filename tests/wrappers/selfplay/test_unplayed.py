@@ -364,6 +364,22 @@ def test_a_game_that_the_learner_never_joined_is_not_one_of_its_games(mode, tmp_
     assert pool.results.rows()[0].draws == len(rows) > 30
 
 
+class Never(Late):
+    """Bob is never in the game."""
+
+    def step(self, actions):
+        result = super().step(actions)
+        self.agents = self.agents[:1]
+        return tuple({"ann": one["ann"]} for one in result)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_evaluation_ends_where_the_learner_joins_no_game(mode):
+    with at_table(Never, mode) as env:
+        played = vecwrap.evaluate(env, first, episodes=6, progress=False)
+    assert (played.returns.tolist(), played.lengths.tolist()) == ([0.0] * 6, [0] * 6)
+
+
 class Failing(Table):
     """Its third game raises in the opening move."""
 

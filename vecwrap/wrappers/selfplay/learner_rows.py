@@ -464,11 +464,9 @@ class LearnerRows:
         self._returns[game] = 0.0
         self._rngs[game] = np.random.default_rng([self._seeds[game], int(self._episodes[game]), STREAM])
         self._episodes[game] += 1
-        rows = self._rows_of([game]).tolist()
-        self._moves.begin(rows)
-        for i in self._own_rows([game]).tolist():
-            for name in _SUMS:
-                self._early[name][i] = 0.0
+        self._moves.begin(self._rows_of([game]).tolist())
+        for early in self._early.values():
+            early[self._own_rows([game])] = 0.0
         try:
             self.opponents[game], self.seats[game] = self._draw(self._rngs[game])
         except (ArgumentError, CheckpointError) as error:
