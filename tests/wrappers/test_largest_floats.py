@@ -60,11 +60,10 @@ def test_members_of_a_dict_are_scaled_each_by_its_bounds():
     assert [(one["big"].item(), one["small"].item()) for one in seen] == [(0, 0), (0.5, 0.5), (1, 1)]
 
 
-@pytest.mark.parametrize("wrapper", ["scale_obs", "rescale_action"])
-def test_bounds_of_which_some_are_infinite_are_refused(wrapper):
+def test_bounds_of_actions_of_which_some_are_infinite_are_refused():
     box = spaces.Box(np.array([-1, -np.inf]), np.array([1, np.inf]), dtype=np.float64)
     with pytest.raises(vecwrap.PlanError, match="bounds"):
-        played([wrapper], box, [np.zeros(2)], actions=box)
+        played(["rescale_action"], box, [np.zeros(2)], actions=box)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

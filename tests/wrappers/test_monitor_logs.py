@@ -323,7 +323,7 @@ def test_whatever_has_the_name_of_its_folder_is_moved_aside(make, tmp_path):
     make(tmp_path / "tensorboard")
     with build("tensorboard", tmp_path) as env:
         play(env, 6)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tensorboard", "tensorboard.1"]
+    assert sorted(path.name for path in tmp_path.glob("tensorboard*")) == ["tensorboard", "tensorboard.1"]
     assert curves(tmp_path / "tensorboard")["episode/return"]
 
 

@@ -411,6 +411,7 @@ def test_a_pool_that_is_removed_under_a_run_ends_only_games_that_need_it(tmp_pat
     folder, away = tmp_path / "pool", tmp_path / "away"
     pool = OpponentPool(folder, make=f"{__name__}:first_move")
     pool.add({"which": np.zeros(1)})
+    pool.records = True
     with Opponents(build(tictactoe, "same_step", "dummy", n=4), pool, sample="latest") as env:
         env.reset(seed=1)
         pool.add({"which": np.ones(1)})

@@ -257,7 +257,8 @@ class RewardNormalizer(_Half):
         self._original[step.rows] = step.rewards
         self._begun = self._has_shown = True
         step.rewards = self._normalised(step.rewards)
-        step.change_unplayed(self._normalised)
+        if step.unplayed:
+            step.change_unplayed(self._normalised)
         self._shown[step.rows] = step.rewards
 
     def normalize(self, rewards: Any) -> Array:

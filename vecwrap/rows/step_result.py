@@ -242,7 +242,7 @@ class StepResult:
         self.added = (*self.added, key)
 
     def change_unplayed(self, change: Callable[[FloatArray], FloatArray]) -> None:
-        """Change the rewards of ``unplayed`` games, as a wrapper changes ``rewards``.
+        """Change the rewards of ``unplayed`` games, as a wrapper changes ``rewards``; called where there are some.
 
         Args:
             change: from the rewards of k games, (k,) float64, to as many; not called without any.

@@ -55,7 +55,8 @@ class ClipReward(VecEnvWrapper):
     def on_step(self, step: StepResult) -> None:
         if self.low is None and self.high is None:
             step.rewards = np.sign(step.rewards)
-            step.change_unplayed(np.sign)
+            if step.unplayed:
+                step.change_unplayed(np.sign)
         else:
             counts = step.completed | (step.rewards != 0)  # or the agent was paid before its first action
             step.rewards = np.where(counts, np.clip(step.rewards, self.low, self.high), step.rewards)

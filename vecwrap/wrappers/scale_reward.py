@@ -45,4 +45,5 @@ class ScaleReward(VecEnvWrapper):
 
     def on_step(self, step: StepResult) -> None:
         step.rewards = step.rewards * self.factor
-        step.change_unplayed(lambda rewards: rewards * self.factor)
+        if step.unplayed:
+            step.change_unplayed(lambda rewards: rewards * self.factor)
