@@ -339,3 +339,10 @@ def test_the_command_uses_the_same_record(capsys):
     assert facts("runs/CartPole-v1")["policy"] == "zeros"
     assert Path("runs/CartPole-v1/run.json.1").exists()
     assert main(["run", LINE, "--steps", "20", "--out", "runs/CartPole-v1"]) == 2
+
+
+def test_a_preset_is_put_around_a_vector_with_a_folder_too():
+    vector = gymnasium.make_vec("Pendulum-v1", num_envs=2, vectorization_mode="sync")
+    with vecwrap.wrap(vector, ["mujoco"], out="runs/a") as env:
+        env.reset(seed=1)
+    assert Path("runs/a/run.json").exists()

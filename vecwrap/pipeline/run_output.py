@@ -90,7 +90,8 @@ def laid_open(spec: PipelineSpec) -> PipelineSpec:
     parts = plan_wrappers(spec.wrappers)
     if not any(part.preset for part in parts):
         return spec
-    return dataclasses.replace(spec, wrappers=tuple(part.spec for part in parts), eval=plan(spec).pipeline.eval)
+    evaluation = plan(spec).pipeline.eval if spec.eval else spec.eval
+    return dataclasses.replace(spec, wrappers=tuple(part.spec for part in parts), eval=evaluation)
 
 
 def outermost(spec: PipelineSpec, name: str) -> int | None:
