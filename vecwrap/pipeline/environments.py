@@ -338,7 +338,7 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
         held = imported(f"{module_name}.{name}", str(source))
     if isinstance(held, ModuleType) and (path := from_module(held)):
         return import_target(path, str(source))
-    _not_in_module(target, held, module, source)
+    return _not_in_module(target, held, module, source)
 
 
 def _modules_in(package: ModuleType) -> list[str]:
