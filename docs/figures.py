@@ -29,7 +29,7 @@ TIE = 0.05  # ratios that differ from 1 by less are called a tie: two runs diffe
 BELOW = (
     "The column vecwrap is what `build` does by default, with the backend that it chose. In brackets: how many times "
     "as fast as the other library vecwrap is; *a tie* is within 5 %, and **bold** is faster than vecwrap. "
-    "EnvPool and ALE's engine are written in C++; EnvPool has its best number of threads here."
+    "EnvPool and ALE's engine are written in C++; of EnvPool the best number of threads is shown."
 )
 
 
@@ -101,10 +101,13 @@ def block(page: str) -> str:
     if not lines:
         return NOT_YET
     heads = ["env steps/s", "vecwrap", *PEERS]
-    measured = re.search(r"^Measured on: ([^;]*);.*?(\d{4}-\d\d-\d\d)", page, re.MULTILINE)
-    where = f" on {measured[1]}, {measured[2]}" if measured else ""
+    runs = re.findall(r"^Measured on: ([^;]*);.*?(\d{4}-\d\d-\d\d)", page, re.MULTILINE)
+    where = " and ".join(f"on {machine}, {date}" for machine, date in runs)
     below = f"{BELOW} {start_up(page)}".strip()
-    below += f" Values are medians over interleaved rounds{where}. [All figures](docs/performance.md#figures)."
+    below += f" Values are medians over interleaved rounds {where}".rstrip() + "."
+    if len(runs) > 1:
+        below += f" Rows of {len(runs)} runs cannot be compared with each other."
+    below += " [All figures](docs/performance.md#figures)."
     return "\n".join([f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1), *lines, "", below])
 
 
