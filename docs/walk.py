@@ -24,7 +24,7 @@ TOUR = Path(__file__).with_name("tour.md")
 WIDTH = 120
 ENVIRONMENT = {"COLUMNS": str(WIDTH), "TERM": "dumb", "SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 _NUMBER = re.compile(r"[-+]?\d[\d,.:T+%-]*(?:e[-+]?\d+)?%?")
-_HASH = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{12}\b")
+_HASH = re.compile(r"\b(?=[0-9a-f]*\d)(?:[0-9a-f]{8}|[0-9a-f]{12})\b")
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def test_one_that_stable_baselines3_appended_to_goes_on_from_the_time_before(tmp
         goes_on.append(t + offset)
         before = t
     np.testing.assert_allclose(log.ends, goes_on)
-    assert (np.diff(log.ends) >= 0).all()
+    assert (np.diff(log.ends) >= -1e-9).all()  # sums of floats: where the clock fell back, to the last digit
 
 
 def test_a_file_that_stable_baselines3s_vec_monitor_wrote(tmp_path):
