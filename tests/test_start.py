@@ -207,6 +207,7 @@ def test_classes_of_a_script_are_in_workers_what_they_are_in_the_script(monkeypa
 
 
 def test_ids_that_a_script_has_registered_exist_in_workers_and_in_those_that_take_their_place():
+    pytest.importorskip("pettingzoo")
     here, *there, restarted, rows, locked, unreadable = python(
         "script_of_registrations.py", cwd=ROOT / "tests"
     ).splitlines()
