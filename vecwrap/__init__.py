@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from vecwrap.pipeline.registry import register_wrapper as register_wrapper
     from vecwrap.pipeline.spec import PipelineSpec as PipelineSpec
     from vecwrap.rows.step_result import StepResult as StepResult
+    from vecwrap.selfplay.pool import OpponentPool as OpponentPool
+    from vecwrap.selfplay.tournament import Tournament as Tournament
+    from vecwrap.selfplay.tournament import tournament as tournament
     from vecwrap.sources.declares import Declares as Declares
     from vecwrap.tools.evaluate import Evaluation as Evaluation
     from vecwrap.tools.evaluate import evaluate as evaluate
-    from vecwrap.tools.tournament import Tournament as Tournament
-    from vecwrap.tools.tournament import tournament as tournament
-    from vecwrap.wrappers.selfplay.pool import OpponentPool as OpponentPool
 
 __version__ = "0.1.0"
 
@@ -57,12 +57,12 @@ _PUBLIC = {
     "from_sb3": "vecwrap.adapters.sb3",
     "to_tianshou": "vecwrap.adapters.tianshou",
     "evaluate": "vecwrap.tools.evaluate",
-    "tournament": "vecwrap.tools.tournament",
-    "Tournament": "vecwrap.tools.tournament",
+    "tournament": "vecwrap.selfplay.tournament",
+    "Tournament": "vecwrap.selfplay.tournament",
     "Evaluation": "vecwrap.tools.evaluate",
     "check": "vecwrap.pipeline.check",
     "Finding": "vecwrap.pipeline.check",
-    "OpponentPool": "vecwrap.wrappers.selfplay.pool",
+    "OpponentPool": "vecwrap.selfplay.pool",
     "PipelineSpec": "vecwrap.pipeline.spec",
     "VecEnv": "vecwrap.env.vec_env",
     "VecEnvWrapper": "vecwrap.env.wrapper",

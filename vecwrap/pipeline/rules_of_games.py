@@ -55,7 +55,7 @@ def empty_pool(plan: Plan) -> Iterator[Fault]:
     Right: ``pettingzoo:classic/tictactoe-v3 | opponents``
     """
     for spot in spots(plan, "opponents"):
-        from vecwrap.wrappers.selfplay.pool import opened  # it has been imported, then, and is not for other pipelines
+        from vecwrap.selfplay.pool import opened  # it has been imported, then, and is not for other pipelines
 
         pool = spot.argument("pool")
         try:
