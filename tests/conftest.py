@@ -81,9 +81,9 @@ BOUNDS = (
 )
 NOT_BOUNDS = (
     "tests/rows/test_json_types.py",
-    "tests/wrappers/selfplay/",
+    "tests/selfplay/",
     "tests/wrappers/test_around_games.py",
-    "tests/wrappers/test_opponents.py",
+    "tests/selfplay/test_opponents.py",
     "tests/wrappers/test_viewer.py",
 )
 PROCESSES = ("subprocess", "shmem")

@@ -5,8 +5,8 @@ import math
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.wrappers.selfplay.ratings import ELO
-from vecwrap.wrappers.selfplay.results import Results, Row
+from vecwrap.selfplay.ratings import ELO
+from vecwrap.selfplay.results import Results, Row
 
 OBSERVATIONS, ACTIONS = spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(3)
 SEEN = np.zeros((4, 1), np.float32)

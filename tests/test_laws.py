@@ -337,7 +337,7 @@ def test_every_wrapper_keeps_every_law_over_processes(subject, backend, law, tmp
 
 def test_no_registered_wrapper_or_backend_is_left_out():
     checked = {subject.partition(":")[0] for subject in SUBJECTS}
-    checked.add("opponents")  # tests/wrappers/test_opponents.py holds it to those that suit games
+    checked.add("opponents")  # tests/selfplay/test_opponents.py holds it to those that suit games
     assert {
         entry for entry in registry.wrappers.names() if registry.wrappers.entry(entry).owner == "vecwrap"
     } <= checked

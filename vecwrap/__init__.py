@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vecwrap import errors as errors
+    from vecwrap import selfplay as selfplay
     from vecwrap import testing as testing
     from vecwrap import wrappers as wrappers
     from vecwrap.adapters.gymnasium import register as register
@@ -39,12 +40,12 @@ if TYPE_CHECKING:
     from vecwrap.pipeline.registry import register_wrapper as register_wrapper
     from vecwrap.pipeline.spec import PipelineSpec as PipelineSpec
     from vecwrap.rows.step_result import StepResult as StepResult
+    from vecwrap.selfplay.pool import OpponentPool as OpponentPool
+    from vecwrap.selfplay.tournament import Tournament as Tournament
+    from vecwrap.selfplay.tournament import tournament as tournament
     from vecwrap.sources.declares import Declares as Declares
     from vecwrap.tools.evaluate import Evaluation as Evaluation
     from vecwrap.tools.evaluate import evaluate as evaluate
-    from vecwrap.tools.tournament import Tournament as Tournament
-    from vecwrap.tools.tournament import tournament as tournament
-    from vecwrap.wrappers.selfplay.pool import OpponentPool as OpponentPool
 
 __version__ = "0.1.0"
 
@@ -57,12 +58,12 @@ _PUBLIC = {
     "from_sb3": "vecwrap.adapters.sb3",
     "to_tianshou": "vecwrap.adapters.tianshou",
     "evaluate": "vecwrap.tools.evaluate",
-    "tournament": "vecwrap.tools.tournament",
-    "Tournament": "vecwrap.tools.tournament",
+    "tournament": "vecwrap.selfplay.tournament",
+    "Tournament": "vecwrap.selfplay.tournament",
     "Evaluation": "vecwrap.tools.evaluate",
     "check": "vecwrap.pipeline.check",
     "Finding": "vecwrap.pipeline.check",
-    "OpponentPool": "vecwrap.wrappers.selfplay.pool",
+    "OpponentPool": "vecwrap.selfplay.pool",
     "PipelineSpec": "vecwrap.pipeline.spec",
     "VecEnv": "vecwrap.env.vec_env",
     "VecEnvWrapper": "vecwrap.env.wrapper",
@@ -78,7 +79,7 @@ _PUBLIC = {
 
 __all__ = ["__version__", *_PUBLIC]
 
-_MODULES = ("errors", "testing", "wrappers")  # public modules, as in vecwrap.wrappers.monitor.Monitor
+_MODULES = ("errors", "selfplay", "testing", "wrappers")  # public modules, as in vecwrap.wrappers.monitor.Monitor
 
 
 # What people look for who come from elsewhere, and the wrapper that does it here.

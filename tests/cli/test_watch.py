@@ -14,7 +14,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("plotly")
 
 import vecwrap
-from tests.tools.watch.test_server import write_run
+from tests.live.test_server import write_run
 from vecwrap.cli import main
 
 

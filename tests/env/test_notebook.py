@@ -32,7 +32,7 @@ np.save("picture.npy", env.picture())
 WATCHED_WITHOUT_PACKAGES = """
 import time
 from IPython.display import DisplayHandle
-from vecwrap.tools.watch import server
+from vecwrap.live import server
 installed, server.is_installed = server.is_installed, lambda name: name != "uvicorn"
 times, update = [], DisplayHandle.update
 DisplayHandle.update = lambda *given: (update(*given), times.append(1))

@@ -14,10 +14,10 @@ import pytest
 import vecwrap
 from vecwrap.cli import main
 from vecwrap.errors import PlanError, SpecError
+from vecwrap.live.folder import RunFolder
 from vecwrap.pipeline import spec as spec_module
 from vecwrap.tools.compare import compare, read_record
 from vecwrap.tools.plot import read_runs
-from vecwrap.tools.watch.folder import RunFolder
 from vecwrap.wrappers.monitor import Monitor
 
 LINE = "CartPole-v1 n=2 backend=dummy"

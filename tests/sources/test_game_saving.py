@@ -84,7 +84,7 @@ def test_over_workers_it_is_the_same(tmp_path):
 
 def test_a_pool_goes_on_with_its_results_and_draws_as_before(tmp_path):
     def build():
-        pool = vecwrap.OpponentPool(None, scripted=["random", "vecwrap.wrappers.selfplay.scripted:first_legal"])
+        pool = vecwrap.OpponentPool(None, scripted=["random", "vecwrap.selfplay.scripted:first_legal"])
         return vecwrap.build(
             "pettingzoo:classic/tictactoe-v3",
             n=4,

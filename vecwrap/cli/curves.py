@@ -272,7 +272,7 @@ def watch_folder(
     host: Host = "127.0.0.1",
 ) -> None:
     """Show a run in the browser, finished or running: curves, figures, plan, log; prints the page's address."""
-    from vecwrap.tools.watch import RunFolder, find_page, serve
+    from vecwrap.live import RunFolder, find_page, serve
 
     console = terminal()
     if (address := find_page(folder)) is not None:

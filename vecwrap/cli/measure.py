@@ -23,6 +23,8 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError, VecwrapError
 from vecwrap.pipeline.build import build
 from vecwrap.pipeline.plan import into
+from vecwrap.selfplay.pool import OpponentPool
+from vecwrap.selfplay.tournament import Tournament, tournament
 from vecwrap.tools.bench import compare_pipeline
 from vecwrap.tools.measure import WorkResult
 from vecwrap.tools.peers import PEERS, read_names
@@ -30,9 +32,7 @@ from vecwrap.tools.player import MASKS_OPTIONAL, Player
 from vecwrap.tools.report import describe_machine, figure, machine_line, result_table, to_data
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
 from vecwrap.tools.timing import Stopwatch
-from vecwrap.tools.tournament import Tournament, tournament
 from vecwrap.tools.tune import Tuned, search
-from vecwrap.wrappers.selfplay.pool import OpponentPool
 
 DEFAULT_SECONDS = 5.0
 WARM_UP, WARM_UP_SECONDS = 32, 0.1  # vector steps that are not counted, while caches fill and spin times adapt

@@ -153,7 +153,7 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
             files.callback(journal.close)
             files.enter_context(journal.warnings_too())
         if settings.page is not None:
-            from vecwrap.tools.watch import watch
+            from vecwrap.live import watch
 
             page = watch(env, *settings.page)
             files.callback(page.close)

@@ -222,7 +222,7 @@ def in_notebook() -> bool:
 
 def open_page(env: Any, port: int | None, host: str) -> str:
     """Open the page in the browser, and return its address; without its packages, a notebook gets a picture."""
-    tools = import_module("vecwrap.tools.watch")  # by name: what is around environments stands on a floor above
+    tools = import_module("vecwrap.live")  # by name: what is around environments stands on a floor above
     if in_notebook() and (why := tools.why_no_page()):
         tools.watch_in_cell(env)
         return f"A picture instead of the page: {why}"

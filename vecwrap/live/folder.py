@@ -1,0 +1,246 @@
+"""A run's folder as a page shows it: from its files alone, which are read again when they change; nothing is run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from vecwrap.env.untrusted import open_regular
+from vecwrap.errors import PlotError, VecwrapError, cut, in_a_line, printable, printable_lines
+from vecwrap.live.listing import MAX_BYTES, MAX_FILES, PICTURE, POOL, list_run
+from vecwrap.live.source import look_again, score_in_words, time_in_words
+from vecwrap.live.standing import facts_of, results_of, standing
+from vecwrap.selfplay.pool_files import PoolFolder
+from vecwrap.selfplay.results import Results
+from vecwrap.tools.compare import Record, read_record
+from vecwrap.tools.plot import PATTERN, Run, read_runs
+from vecwrap.wrappers.recording.run_record import FACTS, LOG, PIPELINE, PROGRESS
+
+MOST_TEXT = 200_000  # bytes of a text file
+MOST_LOG = 20_000  # its last bytes
+READ_SHARE = 10  # reading files that grow may take a tenth of the time
+QUIET = 60.0  # seconds without a change, after which a run without an end may have been killed
+
+
+class RunFolder:
+    """A folder of a run, or of several; PlotError if there is nothing in it that can be shown."""
+
+    ended = False  # another run may write into it
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        if not folder.is_dir():
+            raise PlotError(f"{folder}: expected the folder of a run, got {'a file' if folder.exists() else 'none'}")
+        self._listing = list_run(folder)
+        if not os.path.lexists(folder / PIPELINE) and not self._listing.games:
+            raise PlotError(
+                f"{folder}: expected the folder of a run, with monitor files ({PATTERN}) or {PIPELINE}, got neither"
+            )
+        self._inside = folder.resolve()
+        self._runs: list[Run] = []
+        self._record: Record | None = None
+        self._standing: dict[str, Any] | None = None
+        self._signature: list[tuple[Path, int, int]] = []
+        self._is_read = False  # since the folder could be listed
+        self._trouble = ""
+        self._next = 0.0
+        self._readings = (self._read_record, self._read_runs, self._read_results, self._look_at_shown)
+        self.version = 0
+
+    def state(self, row: int | None) -> dict[str, Any]:
+        self._read()
+        seeds = [seed for run in self._runs for seed in run.seeds]
+        record, ids = self._record, {seed.env_id for seed in seeds if seed.env_id}
+        steps = record.steps if record and record.steps else sum(seed.total_steps for seed in seeds)
+        seconds = (
+            record.seconds
+            if record and record.seconds
+            else 60 * sum(float(seed.minutes[-1]) for seed in seeds if len(seed.minutes))
+        )
+        return {
+            "title": cut(printable(self._inside.name), 80),
+            "env": cut(printable(", ".join(sorted(ids)[:3])), 120),
+            "live": False,
+            "status": self._status(),
+            "trouble": self._trouble,
+            "again": look_again(self.folder),
+            "version": self.version,
+            "games": min((len(seed.scores) for seed in seeds), default=0),
+            "figures": [
+                ["agent steps", f"{steps:,}"],
+                ["steps/s", f"{steps / seconds:,.0f}" if seconds and steps else "–"],
+                ["episodes", f"{sum(len(seed.scores) for seed in seeds):,}"],
+                ["score, last 100", score_in_words([score for seed in seeds for score in seed.scores[-100:]])],
+                ["restarts", f"{record.restarts:,}" if record and record.restarts is not None else "–"],
+                ["time", time_in_words(seconds)],
+            ],
+            "rows": [],
+            "frames": False,
+        }
+
+    def about(self) -> dict[str, Any]:
+        self._read()
+        record = self._record
+        return {
+            "plan": self._text(PIPELINE) or self._settings(),
+            "standing": self._standing,
+            "versions": [[cut(printable(name), 60), cut(printable(text), 60)] for name, text in record.versions.items()]
+            if record
+            else [],
+            "log": self._text(LOG, of_end=True),
+            "picture": PICTURE if self.file(PICTURE) else None,
+            "videos": self._videos(),
+        }
+
+    def runs(self) -> list[Run]:
+        self._read()
+        return self._runs
+
+    def frame(self, row: int | None) -> bytes | None:
+        """Return None: a folder has no frames, only its last picture."""
+        return None
+
+    def file(self, name: str) -> Path | None:
+        if name != PICTURE and name not in self._videos():
+            return None
+        return self._within(self.folder / name)
+
+    def record(self, row: int | None) -> str:
+        return "No episode is recorded from a run's files; its own page has the button while it runs."
+
+    def watched(self, viewers: int) -> None:
+        """Nothing depends on it."""
+
+    def done(self) -> None:
+        """Nothing was begun."""
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _within(self, path: Path) -> Path | None:
+        """The path if it is a file within the folder, links resolved."""
+        whole = Path(os.path.realpath(path))  # which raises nothing at links in a circle
+        return whole if whole.is_relative_to(self._inside) and _is_file(whole) else None
+
+    def _videos(self) -> list[str]:
+        found = [path for path in self._listing.videos if self._within(path)]
+        return [str(path.relative_to(self.folder)) for path in found]
+
+    def _text(self, name: str, *, of_end: bool = False) -> str:
+        path = self._within(self.folder / name)
+        if path is None:
+            return ""
+        try:
+            with open_regular(path) as file:
+                if of_end and os.fstat(file.fileno()).st_size > MOST_LOG:
+                    file.seek(-MOST_LOG, os.SEEK_END)
+                    file.readline(MOST_LOG)  # which may have lost its beginning
+                return printable_lines(file.read(MOST_TEXT).decode(errors="replace"))
+        except OSError as error:
+            return f"{name}: cannot be read ({error.strerror})"
+
+    def _settings(self) -> str:
+        """What a run that has no pipeline file was of, if a reading says it."""
+        settings = self._record.settings if self._record else {}
+        return printable_lines("\n".join(f"{key}: {value}" for key, value in settings.items()))
+
+    def _read(self) -> None:
+        """Read again what has changed; the last good reading stays if that fails."""
+        began = time.monotonic()
+        if began < self._next:
+            return
+        if trouble := self._attempt(self._list):
+            self._trouble, self._is_read = _one_line([trouble]), False
+        elif (found := self._listing.signature()) != self._signature or not self._is_read:
+            self._signature, self._is_read, self.version = found, True, self.version + 1
+            troubles = [self._attempt(read) for read in self._readings]
+            self._trouble = _one_line([*self._listing.troubles, *troubles])
+        self._next = began + READ_SHARE * (time.monotonic() - began)
+
+    def _attempt(self, read: Callable[[], None]) -> str:
+        try:
+            read()
+        except VecwrapError as error:
+            return str(error)
+        except OSError as error:
+            return f"{error.filename}: cannot be read ({error.strerror})"
+        except Exception as error:  # a stranger's files may hold anything
+            return f"{self.folder}: cannot be read ({in_a_line(error)})"
+        return ""
+
+    def _list(self) -> None:
+        self._listing = list_run(self.folder)
+
+    def _read_record(self) -> None:
+        self._check(self.folder / name for name in (FACTS, PROGRESS, PIPELINE))
+        self._record = read_record(self.folder)
+
+    def _read_runs(self) -> None:
+        games = self._listing.games
+        self._check(games)
+        if games:
+            self._runs = read_runs([self.folder] if self._listing.whole else games)
+
+    def _read_results(self) -> None:
+        """Those of a pool within the folder, or else those beside the games."""
+        pools = self._listing.pools
+        if not pools:
+            self._standing = standing(results_of(self._runs))
+            return
+        self._check([*(pool / POOL for pool in pools), *self._listing.results])
+        folders = [PoolFolder(pool) for pool in pools]
+        results = Results(row for pool in folders for row in pool.tables(without=""))
+        self._standing = standing(results, {name: facts for pool in folders for name, facts in facts_of(pool).items()})
+
+    def _look_at_shown(self) -> None:
+        """What is not read here, but shown or played."""
+        self._refuse_outside([self.folder / LOG, self.folder / PICTURE, *self._listing.videos])
+
+    def _check(self, paths: Iterable[Path]) -> None:
+        """Refuse files that cannot be read, or would take too long."""
+        present = list(paths)
+        if len(present) > MAX_FILES:
+            raise PlotError(
+                f"{self.folder}: expected at most {MAX_FILES:,} files such as {present[-1].name}, got more; give the "
+                "folder of one run"
+            )
+        present = [path for path in present if os.path.lexists(path)]
+        self._refuse_outside(present)
+        size = sum(path.stat().st_size for path in present)
+        if size > MAX_BYTES:
+            raise PlotError(
+                f"{present[0]}: expected at most {MAX_BYTES // 1_000_000} MB to read, got {size // 1_000_000}; "
+                "`vecwrap plot` draws curves of longer runs"
+            )
+
+    def _refuse_outside(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            if os.path.lexists(path) and self._within(path) is None:
+                got = "a link out of it" if _is_file(path) else "none that can be read"
+                raise PlotError(f"{path}: expected a file within the run's folder, got {got}")
+
+    def _status(self) -> str:
+        record = self._record
+        if record is None:
+            return ""
+        unknown = not os.path.lexists(self.folder / FACTS)
+        if unknown or record.end.startswith("has not ended"):
+            latest = max((changed for *_, changed in self._signature), default=0) / 1e9
+            silent = time.time() - latest
+            if silent < QUIET:
+                return "running"
+            return f"last news {time_in_words(silent)} ago{'' if unknown else ': killed, or slow'}"
+        return cut(printable(record.end), 300) or "finished"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # no permission to look
+        return False
+
+
+def _one_line(troubles: Iterable[str]) -> str:
+    return cut(printable("; ".join(dict.fromkeys(filter(None, troubles)))), 1_000)

@@ -1,0 +1,440 @@
+"""An environment of this program as a page shows it: what its books and its monitor say, and frames while one looks.
+
+The server's thread reads; it never waits for a step, and a step never waits for it. Only while a browser is connected
+(or an episode being recorded) is there an onlooker in the books, which the stepping thread calls: it keeps the last
+steps, and asks for frames at a bounded rate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecwrap.env.games import one_a_game
+from vecwrap.env.picture import fit, grid, load_cv2, tile
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.errors import VecwrapError, cut, printable, printable_lines, text_of
+from vecwrap.live.recording import Recording
+from vecwrap.live.server import LOOPBACK, Page, serve
+from vecwrap.live.source import look_again, score_in_words, time_in_words
+from vecwrap.live.standing import standing
+from vecwrap.live.times import StepTimes
+from vecwrap.pipeline.run_folder import VIDEOS
+from vecwrap.rows.batch import Batch, copy, row
+from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
+from vecwrap.selfplay.opponents import Opponents
+from vecwrap.sources.factories import draws_none
+from vecwrap.tools.plot import LARGEST, Run, Seed, read_runs
+from vecwrap.wrappers.monitor import Monitor
+
+FRAMES_EACH = 0.2  # seconds between two frames of a row
+MOST_TILES, MOST_ROWS = 24, 512
+MOST_GAMES = 100_000  # kept for curves, if no file has them
+MOST_STEPS = 12  # the last ones of a row
+MOST_RECORDINGS = 2 * MOST_TILES  # that are shown
+SPRITE = (1920, 1080)  # the most pixels of all tiles together
+RATE_OVER = 5.0  # seconds
+RESTARTED = 30.0  # seconds for which a row is shown as restarted
+NO_MONITOR = "For scores and curves, give the pipeline the wrapper monitor."
+READ_SHARE = 30  # reading a growing file may take a thirtieth of the time
+
+
+# By the chain's core; a page is kept by its thread, and has the core.
+_pages: weakref.WeakKeyDictionary[Any, weakref.ref[Page]] = weakref.WeakKeyDictionary()
+
+
+def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> Page:
+    """Serve the page of an environment; the same one when asked again."""
+    known = _pages.get(env.core)
+    page = None if known is None else known()
+    if page is None or not page.is_served:
+        live = Live(env)
+        page = serve(live, port, host, record_in=live.folder)
+        _pages[env.core] = weakref.ref(page)
+    return page
+
+
+class Live:
+    """A source that shows an environment, which it does not keep alive."""
+
+    def __init__(self, env: VecEnv) -> None:
+        self._env = weakref.ref(env)
+        self._core, self._backend = env.core, weakref.ref(env.unwrapped)
+        self._title = cut(printable(str(env.core.env_id)), 80)
+        self._described = cut(printable(repr(env)[1:-1].removeprefix("VecEnv ")), 300)
+        self._plan = printable_lines(str(env.plan) if env.plan is not None else repr(env))
+        self._monitor, self._opponents = _outermost(env, Monitor), _outermost(env, Opponents)
+        monitor = self._monitor()
+        self.folder = None if monitor is None else monitor.dir
+        self._file = self.folder if monitor is not None and monitor.paths else None
+        self._began = time.perf_counter()
+        self._games = deque() if monitor is None or self._file else monitor.keep_games(MOST_GAMES)
+        self._onlooker = _Onlooker(env, has_monitor=monitor is not None)
+        self._videos = (Path() if self.folder is None else self.folder).absolute() / VIDEOS
+        self._fps = float(env.metadata.get("render_fps") or 30)
+        self._counts: deque[tuple[float, int]] = deque()
+        self._restarts, _ = self._recovered()
+        self._restarted_at = np.full(env.core.num_envs, -np.inf)
+        self._version, self._seen, self._next = 0, (-1, 0), 0.0
+        self._latest: list[Run] = []
+        self._standing: dict[str, Any] | None = None
+        self._last: dict[str, Any] = {}
+
+    @property
+    def ended(self) -> bool:
+        return self._core.books.closed or self._env() is None
+
+    def state(self, row: int | None) -> dict[str, Any]:
+        self._look()  # again: a step that just ended may have missed it
+        ended, now = self.ended, time.perf_counter()
+        if ended:
+            self.done()
+        monitor = self._monitor()
+        if ended and self._last and monitor is None:
+            return {**self._last, "status": "finished", "recordings": self._recordings()}
+        steps = monitor.num_steps if monitor is not None else self._onlooker.steps
+        games = 0 if monitor is None else monitor.num_episodes
+        self._renew(games, now, at_once=ended)
+        self._last = {
+            "title": self._title,
+            "env": self._described,
+            "live": True,
+            "status": "finished" if ended else "running",
+            "trouble": "" if monitor is not None else NO_MONITOR,
+            "again": look_again(self._file),
+            "version": self._version,
+            "games": games,
+            "figures": [
+                ["agent steps" if monitor is not None else "steps while watched", f"{steps:,}"],
+                ["steps/s", self._rate(now, steps)],
+                ["episodes", f"{games:,}" if monitor is not None else "–"],
+                ["score, last 100", score_in_words([] if monitor is None else monitor.return_queue)],
+                ["restarts", f"{int(self._recovered()[0].sum()):,}"],
+                ["watched for", time_in_words(now - self._began)],
+            ],
+            "rows": self._rows(monitor, now),
+            **self._frames(),
+            "times": self._onlooker.times.shares(),
+            "slow": self._onlooker.times.slowest(),
+            "recordings": self._recordings(),
+            "last": [] if row is None else self._onlooker.last(row),
+        }
+        return self._last
+
+    def about(self) -> dict[str, Any]:
+        shown = {"plan": self._plan, "standing": self._standing}
+        return {**shown, "versions": [], "log": "", "picture": None, "videos": []}
+
+    def runs(self) -> list[Run]:
+        return self._latest
+
+    def frame(self, row: int | None) -> bytes | None:
+        onlooker = self._onlooker
+        if row is not None:
+            image = onlooker.frames.get(row, onlooker.frames.get(row - row % (self._core.books.agents or 1)))
+            return None if image is None else _encoded(image, ".png")
+        images = [onlooker.frames.get(i) for i in onlooker.tiles]
+        if all(image is None for image in images):
+            return None
+        return _encoded(fit(tile(images), SPRITE), ".jpg")
+
+    def file(self, name: str) -> Path | None:
+        return next(
+            (one.file for one in self._onlooker.recordings if one.file is not None and name == _name(one)), None
+        )
+
+    def record(self, row: int | None) -> str:
+        onlooker = self._onlooker
+        if onlooker.why_no_frames or self.ended:
+            return onlooker.why_no_frames or "The run has ended."
+        if row is not None and row not in onlooker.tiles:
+            return f"No frames: row {row} has no tile."
+        known = [one for one in onlooker.recordings if not one.over]
+        rows = {row} if row is not None else set(onlooker.tiles)
+        new = rows.difference(one.row for one in known)
+        recordings = [Recording(i, self._videos, self._fps, self._title) for i in sorted(new)]
+        over = [one for one in onlooker.recordings if one.over]
+        onlooker.recordings = [*over[-MOST_RECORDINGS:], *known, *recordings]
+        self._look()
+        return ""
+
+    def watched(self, viewers: int) -> None:
+        """Look while there are viewers; the stepping thread stops by itself when there are none."""
+        self._onlooker.viewers = viewers
+        self._look()
+
+    def done(self) -> None:
+        for one in self._onlooker.recordings:
+            one.finish()
+
+    def _look(self) -> None:
+        books = self._core.books
+        if self._onlooker.is_needed and not self.ended and (books.onlooker is None or books.in_line):
+            books.onlooker, books.in_line = self._onlooker, False
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _recovered(self) -> tuple[IntArray, list[str]]:
+        """How often each row was recreated, and why the last time; the workers are not asked."""
+        recovery = self._core.books.recovery
+        if recovery is None:
+            return np.zeros(self._core.num_envs, dtype=np.int64), [""] * self._core.num_envs
+        return recovery.restarts.counts.copy(), list(recovery.restarts.reasons)
+
+    def _rate(self, now: float, steps: int) -> str:
+        self._counts.append((now, steps))
+        while len(self._counts) > 2 and self._counts[0][0] < now - RATE_OVER:
+            self._counts.popleft()
+        then, before = self._counts[0]
+        return f"{max(0, steps - before) / (now - then):,.0f}" if now > then else "–"
+
+    def _rows(self, monitor: Monitor | None, now: float) -> list[dict[str, Any]]:
+        core, books = self._core, self._core.books
+        slots = getattr(books, "slots", None)  # gone once workers have ended
+        scores, lengths = self._onlooker.scores, self._onlooker.lengths.astype(np.float64)
+        if monitor is not None:
+            at = monitor.face.numbering.sources(monitor.face.pending.all_ids)
+            scores, lengths = scores.copy(), lengths.copy()
+            scores[at], lengths[at], _ = monitor.games
+        restarts, reasons = self._recovered()
+        self._restarted_at[restarts > self._restarts] = now
+        self._restarts = restarts
+        backend = self._backend()
+        agents = backend.row_agents if backend is not None and books.agents else None
+        plays, lives = self._plays(), self._onlooker.lives.copy()
+        if not (lives > 0).any():  # a game that has none says 0, as Pong does
+            lives[:] = np.nan
+        some_wait = 0 < len(books.out) < core.num_envs
+        rows = []
+        for i in range(min(core.num_envs, MOST_ROWS)):
+            away = books.recovery is not None and (i in books.due or i in books.gone or bool(books.recovery.lost[i]))
+            state = "running"
+            if away:
+                state = "lost"
+            elif now - self._restarted_at[i] < RESTARTED:
+                state = "restarted"
+            elif books.endings.ended[i] or (slots is not None and slots.waits[i]):
+                state = "resting"
+            elif some_wait and i in books.out:
+                state = "out"
+            rows.append(
+                {
+                    "row": i,
+                    "agent": "" if agents is None else cut(printable(str(agents[i])), 40),
+                    "plays": plays[i] if plays else "",
+                    "lives": _count(lives[i]),
+                    "score": None if np.isnan(scores[i]) else round(float(scores[i]), 2),
+                    "length": _count(lengths[i]),
+                    "state": state,
+                    "restarts": int(restarts[i]),
+                    "reason": cut(printable(reasons[i]), 300),
+                }
+            )
+        return rows
+
+    def _plays(self) -> list[str]:
+        """What there is to say of each row's opponent; [] without any."""
+        opponents = self._opponents()
+        if opponents is None:
+            return []
+        said: list[str] = []
+        for opponent, seats in zip(opponents.opponents, opponents.seats.tolist(), strict=True):
+            name = cut(printable(opponent), 40)
+            each = range(self._core.books.agents)
+            said += [(f"against {name}" if seat in seats else f"played by {name}") if name else "" for seat in each]
+        return said
+
+    def _frames(self) -> dict[str, Any]:
+        why, tiles = self._onlooker.why_no_frames, self._onlooker.tiles
+        if why:
+            return {"frames": False, "why_no_frames": why}
+        opponents = self._opponents()
+        if opponents is not None:  # the learner's row of each game
+            tiles = [i + int(seats[0]) for i, seats in zip(tiles, opponents.seats, strict=False)]
+        return {"frames": {"columns": grid(len(tiles))[1], "rows": tiles}}
+
+    def _recordings(self) -> list[dict[str, Any]]:
+        return [
+            {"row": one.row, "text": one.in_words(), "file": "" if one.file is None else _name(one)}
+            for one in self._onlooker.recordings
+        ]
+
+    def _renew(self, games: int, now: float, *, at_once: bool) -> None:
+        """Look at the games anew if there are more, but not so often that it would take much of the time."""
+        opponents = self._opponents()
+        played = 0 if opponents is None else sum(row.games for row in opponents.pool.results.rows())
+        if (games, played) == self._seen or (now < self._next and not at_once):
+            return
+        self._seen = games, played
+        with contextlib.suppress(VecwrapError):  # no file yet, or no longer
+            if opponents is not None:
+                pool = opponents.pool
+                self._standing = standing(pool.all_results(), {name: pool.facts(name) for name in pool.members})
+            self._latest = self._in_memory() if self._file is None else read_runs([self._file])
+        self._version += 1
+        self._next = time.perf_counter() + max(1.0, READ_SHARE * (time.perf_counter() - now))
+
+    def _in_memory(self) -> list[Run]:
+        games = [(episode, (ended - self._began) / 60) for episode, ended in list(self._games)]
+        scores = np.array([episode.score for episode, _ in games])
+        steps = np.array([episode.steps for episode, _ in games], dtype=np.int64)
+        envs = np.array([episode.env for episode, _ in games], dtype=np.int64)
+        kept = np.abs(scores) < LARGEST
+        seed = Seed(
+            Path(),
+            env_id=self._title,
+            step_unit="agent steps",
+            scores=scores[kept],
+            steps=steps[kept],
+            minutes=np.array([minutes for _, minutes in games])[kept],
+            envs=envs[kept],
+            total_steps=int(steps[-1]) if len(steps) else 0,
+            not_finite=int((~kept).sum()),
+        )
+        return [Run(self._title, (seed,))]
+
+
+class _Onlooker:
+    """What the stepping thread calls while somebody looks; the server's thread reads what it keeps."""
+
+    def __init__(self, env: VecEnv, *, has_monitor: bool) -> None:
+        self.viewers = 0
+        self._has_monitor = has_monitor  # which counts scores and lengths
+        backend = env.unwrapped
+        n = backend.num_envs
+        self._books = env.core.books
+        self._request, self._can_ask = env.core.request_frames, not env.core.is_engine
+        firsts = one_a_game(backend.face, env.core)
+        self.tiles = (list(range(n)) if firsts is None else firsts)[:MOST_TILES]
+        self.why_no_frames = ""
+        if backend.render_mode != "rgb_array":
+            cure = draws_none(backend.metadata, env.core.env_id) or 'build it with render_mode="rgb_array"'
+            self.why_no_frames = f"No frames: the environment renders {backend.render_mode or 'nothing'}; {cure}."
+        elif env.core.is_engine:
+            self.why_no_frames = "No frames: an engine sends none."
+        self.frames: dict[int, NDArray[np.uint8]] = {}
+        self.times = StepTimes(env)
+        self.steps = 0
+        self.scores: FloatArray = np.full(n, np.nan)  # unknown until a game begins
+        self.lengths: FloatArray = np.full(n, np.nan)
+        self.lives: FloatArray = np.full(n, np.nan)
+        # Rows, actions, rewards; whether each acted, was lost, terminated, truncated. Words are made when asked for.
+        self._steps: deque[tuple[IntArray, Batch, FloatArray, BoolArray]] = deque(maxlen=200)
+        self._sent: tuple[IntArray, Batch] | None = None  # the latest actions, and whose they are
+        self._missing: set[int] = set()  # whose frames have been asked for
+        self._asked: tuple[set[int], set[int]] = set(), set()
+        self._due = 0.0
+        self.recordings: list[Recording] = []  # replaced by the server's thread
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether somebody looks, or something is being recorded."""
+        return bool(self.viewers) or not all(one.over for one in self.recordings)
+
+    def before(self, actions: Batch, env_ids: IntArray) -> None:
+        """Ask for frames when they are due."""
+        self._sent = (env_ids, copy(actions)) if actions is not None else None
+        if not self.viewers:
+            self.times.stop()
+            self._missing = set()
+        else:
+            if actions is not None:
+                self.times.step(env_ids)
+            if not self.why_no_frames and not self._missing and time.monotonic() >= self._due:
+                self._missing = set(self.tiles)
+        always, opening = set(self._missing), set[int]()
+        about_to_reset = frozenset[int]() if actions is not None else frozenset(env_ids.tolist())
+        for one in self.recordings:
+            every, first = one.wishes(about_to_reset)
+            always |= every
+            opening |= first
+        if (always, opening) != self._asked:
+            self._asked = always, opening
+            self._ask(sorted(always), sorted(opening))
+        if not self.is_needed:
+            self._books.onlooker = None
+
+    def after(self, step: StepResult) -> None:
+        for one in self.recordings:
+            one.take(step)
+        try:
+            self._keep(step)
+        except Exception as error:  # what cannot be shown is no reason to end the run
+            self.why_no_frames = f"No frames: {cut(printable(text_of(error)), 300)}"
+            self._missing = set()
+
+    def last(self, i: int) -> list[list[str]]:
+        """The last steps of a row, the newest first: action, reward, and how the episode ended."""
+        found: list[list[str]] = []
+        for ids, actions, rewards, (acted, lost, over, late) in reversed(list(self._steps)):
+            at = np.flatnonzero((ids == i) & (acted | lost | over | late))
+            if len(at) and len(found) < MOST_STEPS:
+                k = int(at[0])
+                ending = "lost" if lost[k] else "terminated" if over[k] else "truncated" * bool(late[k])
+                found.append([cut(printable(str(row(actions, k))), 60), f"{rewards[k]:g}", ending])
+        return found
+
+    def _keep(self, step: StepResult) -> None:
+        ids = step.env_ids
+        self.steps += int(np.count_nonzero(step.acted))
+        if not self._has_monitor:
+            begins = step.raw_first | step.opens_absent
+            with np.errstate(invalid="ignore", over="ignore"):  # rewards may be infinite
+                score = np.where(begins, 0.0, self.scores[ids]) + step.raw_rewards
+            self.scores[ids] = np.where(begins & ~step.paid_on_joining, 0.0, score)
+            self.lengths[ids] = np.where(begins, 0, self.lengths[ids] + step.acted)
+        lives = step.infos.get("lives")
+        if isinstance(lives, np.ndarray) and lives.dtype.kind in "iuf" and lives.shape == ids.shape:
+            told = step.infos.get("_lives", np.ones(len(ids), dtype=np.bool_))
+            self.lives[ids[told]] = lives[told]
+        if self._sent is not None and (
+            ids is self._sent[0] or np.array_equal(ids, self._sent[0])
+        ):  # the actions are theirs
+            flags = np.array((step.acted, step.lost, step.terminations, step.truncations))
+            self._steps.append((ids, self._sent[1], step.raw_rewards.copy(), flags))
+        if step.frames is None or not self._missing:
+            return
+        for k, i in enumerate(ids.tolist()):
+            frame = step.frames[k]
+            if isinstance(frame, Exception):
+                raise frame
+            if i in self._missing and frame is not None:
+                self.frames[i] = np.asarray(frame)
+                self._missing.discard(i)
+        if not self._missing:
+            self._due = time.monotonic() + FRAMES_EACH
+
+    def _ask(self, rows: list[int], opening: list[int]) -> None:
+        if self._can_ask:
+            self._request(self, np.array(rows, dtype=np.int64), np.array(opening, dtype=np.int64))
+
+
+def _count(value: float) -> int | float | None:
+    """A whole number as such; None if it is unknown."""
+    return None if np.isnan(value) else int(value) if np.isfinite(value) else float(value)
+
+
+def _outermost(env: VecEnv, kind: type[Any]) -> Callable[[], Any]:
+    """Return what finds the outermost wrapper of a kind, which it does not keep alive; None if there is none."""
+    found = next((wrapper for wrapper in env.chain if isinstance(wrapper, kind)), None)
+    return (lambda: None) if found is None else weakref.ref(found)
+
+
+def _name(recording: Recording) -> str:
+    """How the page asks for a video."""
+    return f"{VIDEOS}/{'' if recording.path is None else recording.path.name}"
+
+
+def _encoded(image: NDArray[np.uint8], suffix: str) -> bytes:
+    if image.ndim == 2 or image.shape[2] == 1:
+        image = np.repeat(image.reshape(*image.shape[:2], 1), 3, axis=2)
+    _, content = load_cv2("watch").imencode(suffix, np.ascontiguousarray(image[..., ::-1]))
+    return bytes(content)

@@ -1,0 +1,94 @@
+"""Ratings and the win matrix of self-play as a page shows them: of a pool, or of the games in a run's monitor files."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from vecwrap.errors import ArgumentError, cut, printable
+from vecwrap.selfplay.pool_files import Fact, PoolFolder
+from vecwrap.selfplay.ratings import Ratings, bradley_terry
+from vecwrap.selfplay.results import LEARNER, Results
+from vecwrap.selfplay.standings import score_matrix, snapshot_steps
+from vecwrap.tools.plot import Run
+
+MOST_PLAYERS = 24
+MOST_SNAPSHOTS = 500  # in the chart
+NAME = 40  # characters
+
+
+def standing(results: Results, facts: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any] | None:
+    """Return players with their ratings, the strongest first, and the scores of some against all; None without games.
+
+    The ratings of snapshots whose facts say ``steps`` are also given over these.
+
+    Ratings are Elo points above the anchor that `default_anchor` names.
+    """
+    totals: dict[str, list[int]] = {}
+    for row in results.rows():
+        for name, counts in ((row.player, row[3:]), (row.opponent, row[:2:-1])):
+            totals[name] = [a + b for a, b in zip(totals.get(name, [0, 0, 0]), counts, strict=True)]
+    if not any(map(sum, totals.values())):
+        return None
+    ratings = _ratings(results)
+    points, errors = _points_and_errors(ratings)
+    most = sorted(totals, key=lambda name: (name != LEARNER, -sum(totals[name])))[:MOST_PLAYERS]
+    shown = sorted(most, key=lambda name: (-points.get(name, -math.inf), name))
+    playing = {row.player for row in results.rows()}
+    scores, games = score_matrix(results, shown)
+    against = [i for i, name in enumerate(shown) if name in playing]  # a pool's games are mostly the learner's
+    return {
+        "anchor": "" if ratings is None else cut(printable(ratings.anchor), NAME),
+        "about": "" if ratings is None else cut(printable(ratings.about), NAME + 100),
+        "players": [
+            [cut(printable(name), NAME), _number(points.get(name)), _number(errors.get(name)), *totals[name]]
+            for name in shown
+        ],
+        "matrix": [[i, [[_number(scores[i, j], 3), int(games[i, j])] for j in range(len(shown))]] for i in against],
+        "left_out": len(totals) - len(shown),
+        "over_steps": [
+            [steps, _number(points[name]), _number(errors[name]), cut(printable(name), NAME)]
+            for name, steps in list(snapshot_steps(facts or {}).items())[-MOST_SNAPSHOTS:]
+            if math.isfinite(points.get(name, math.nan))
+        ],
+    }
+
+
+def _ratings(results: Results) -> Ratings | None:
+    try:
+        return bradley_terry(results)
+    except ArgumentError:  # no games that can be rated
+        return None
+
+
+def _points_and_errors(ratings: Ratings | None) -> tuple[dict[str, float], dict[str, float]]:
+    if ratings is None:
+        return {}, {}
+    points = np.nan_to_num(ratings.points, nan=-math.inf).tolist()
+    errors = ratings.errors.tolist()
+    return dict(zip(ratings.players, points, strict=True)), dict(zip(ratings.players, errors, strict=True))
+
+
+def _number(value: float | None, digits: int = 1) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(float(value), digits)
+
+
+def facts_of(pool: PoolFolder) -> dict[str, dict[str, Fact]]:
+    """Return the facts of the newest snapshots in a pool's folder."""
+    facts = {}
+    for name in pool.snapshot_names()[-MOST_SNAPSHOTS:]:
+        with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
+            facts[name] = pool.read_snapshot(name).facts
+    return facts
+
+
+def results_of(runs: Iterable[Run]) -> Results:
+    """Return the results that monitors around `opponents` wrote beside each game."""
+    found = Results()
+    for opponent, seat, result in (game for run in runs for seed in run.seeds for game in seed.played):
+        found.record(LEARNER, opponent, seat=seat, result=result)
+    return found

@@ -1,0 +1,87 @@
+"""How the members of a pool become policies: arrays by ``make``, scripted members by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from gymnasium import spaces
+
+from vecwrap.errors import ArgumentError, SpecError, did_you_mean, text_of
+from vecwrap.selfplay.arrays import Arrays, Form, form_text
+from vecwrap.selfplay.scripted import RANDOM, RandomPolicy
+from vecwrap.sources.import_paths import import_path, import_target, is_import_path, refuse_import
+
+Policy: TypeAlias = Callable[..., Any]
+Make: TypeAlias = Callable[[Arrays], Policy]
+
+
+class Policies:
+    """Makes policies, and imports what that needs if it may."""
+
+    def __init__(self, where: str, make: str | Make | None, *, imports: bool) -> None:
+        self._where = where
+        self._imports = imports
+        self._make = make if callable(make) else None
+        self.path = import_path(make) if callable(make) else make
+        self.action_space: spaces.Space[Any] | None = None  # what a random policy needs
+        if isinstance(make, str):
+            self._checked("make", make)
+
+    @property
+    def can_make(self) -> bool:
+        return self._make is not None or self.path is not None
+
+    def use(self, path: str | None) -> None:
+        if not self.can_make and path is not None:
+            self.path = self._checked("make", path)
+
+    def use_function(self, make: Make) -> None:
+        if not self.can_make:
+            self._make, self.path = make, import_path(make)
+
+    def checked_scripted(self, name: str) -> str:
+        """Return the name of a scripted member, if it is one that may be used."""
+        if name == RANDOM:
+            return name
+        if not is_import_path(name):
+            raise SpecError(
+                f'{self._where}: scripted: expected "{RANDOM}" or the import path of a policy, "module:function", got '
+                f'"{name}".{did_you_mean(name, [RANDOM])}'
+            )
+        return self._checked("scripted", name)
+
+    def scripted(self, name: str) -> Policy:
+        if name != RANDOM:
+            return import_target(name, f"{self._where}: scripted")
+        if self.action_space is None:
+            raise ArgumentError(f"{self._where}: {RANDOM}: expected a pool that knows its game; call pool.bind first")
+        return RandomPolicy(self.action_space)
+
+    def make(self, name: str, arrays: Arrays, form: Form) -> Policy:
+        if self._make is None:
+            if self.path is None:
+                raise ArgumentError(
+                    f"{self._where}: {name}: expected a way to make a policy from its arrays, which pool.json does not "
+                    'say; give OpponentPool(dir, make="module:function")'
+                )
+            self._make = import_target(self.path, f"{self._where}: make")
+        try:
+            made = self._make(arrays)
+        except Exception as error:
+            raise ArgumentError(
+                f"{self._where}: {name}: make raised {type(error).__name__}: {text_of(error)[:500]}; it received "
+                f"{form_text(form)}. Is it the make of this pool?"
+            ) from error
+        if not callable(made) and not callable(getattr(made, "predict", None)):
+            raise ArgumentError(
+                f"{self._where}: {name}: make: expected it to return a policy, a callable or a model with predict, got "
+                f"{type(made).__name__}"
+            )
+        return made
+
+    def _checked(self, argument: str, path: str) -> str:
+        if not is_import_path(path):
+            raise SpecError(f'{self._where}: {argument}: expected an import path "module:function", got "{path}"')
+        refuse_import(path, f"{self._where}: {argument}", imports=self._imports)
+        return path

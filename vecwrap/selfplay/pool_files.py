@@ -1,0 +1,333 @@
+"""The folder of a pool: arrays in ``.npz``, facts in JSON, each file written whole or not at all, nothing unpickled.
+
+::
+
+    pool.json               what all members share: how a policy is made, the spaces, ``keep``
+    members/000012.json     one snapshot: its digest, the form of its arrays, facts; written after its arrays
+    members/000012.npz      its arrays, under a name that is never used for others
+    scripted/random.json    one scripted member
+    results/NAME.json       the table of one writer, who alone replaces it
+
+So no process waits for another: a name is taken by creating the file, a reader finds a file whole or not at all, and
+what was read of a snapshot never changes. What a killed process has left is removed by the next one that writes; a file
+that is being written is locked, so that it is told from those.
+
+The folder may be a stranger's: sizes are looked at before anything is read, and links in it are not followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote
+
+import msgspec
+import numpy as np
+
+from vecwrap.env.saving import put_new, remove_abandoned, remove_temporary_files, write_whole, written
+from vecwrap.env.untrusted import MAX_JSON_BYTES, read_arrays, read_json
+from vecwrap.errors import ArgumentError, CheckpointError, VecwrapError, text_of
+from vecwrap.selfplay.arrays import Arrays, Form, digest, form_of, form_text
+from vecwrap.selfplay.results import Row, read_rows
+
+Fact: TypeAlias = bool | int | float | str | None
+FORMAT = 1
+LABEL = r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,99}"
+_NAME = re.compile(rf"[0-9]{{1,20}}(-{LABEL})?")
+_DTYPE = re.compile(r"[<>|][biufcSU][0-9]{1,10}")
+_FOLDERS = ("members", "scripted", "results")
+_Read = TypeVar("_Read")
+
+
+class Shared(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What all members share; None if it is not known yet."""
+
+    format: int = FORMAT
+    make: str | None = None
+    keep: int | None = None
+    observation_space: str | None = None
+    action_space: str | None = None
+    pipeline: str | None = None
+
+
+class Snapshot(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """What is known of a snapshot besides its arrays."""
+
+    digest: str
+    arrays: Form
+    facts: dict[str, Fact] = {}
+
+    def __post_init__(self) -> None:
+        for shape, dtype in self.arrays.values():
+            # NumPy raises a TypeError for no dtype, and evaluates what is not of this form
+            if min(shape, default=0) < 0 or not _DTYPE.fullmatch(dtype) or np.dtype(dtype).str != dtype:
+                raise ValueError(f"expected the form of an array, got {str(shape)[:100]} {dtype[:100]}")
+
+
+class Scripted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """A scripted member: ``random`` or an import path."""
+
+    policy: str
+
+
+class Table(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """The results that one writer has counted."""
+
+    results: list[list[Any]]
+
+
+class PoolFolder:
+    """Reads and writes the files of one pool; a folder that does not exist is created by ``write_shared``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._found = False  # once it was there, it must not vanish
+
+    def exists(self) -> bool:
+        """Whether the folder is there; CheckpointError if it was and is no longer."""
+        with self._reading():
+            there = os.path.lexists(self.path / "pool.json")
+        if self._found and not there:
+            raise CheckpointError(
+                f"{self.path}: the pool's folder was removed while it was in use. Policies that were loaded and "
+                "results that were counted are still in memory (state_dict holds the results); put the folder back, or "
+                "give another pool"
+            )
+        self._found = self._found or there
+        return there
+
+    def read_shared(self) -> Shared:
+        if not self.exists():
+            return Shared()
+        path = self.path / "pool.json"
+        shared = self._read(path, Shared)
+        if shared.format != FORMAT:
+            raise CheckpointError(
+                f"{path}: format: expected {FORMAT}, got {shared.format}; it was written by another version of vecwrap"
+            )
+        if shared.keep is not None and shared.keep < 1:
+            raise CheckpointError(f"{path}: keep: expected at least 1 or null, got {shared.keep}")
+        return shared
+
+    def write_shared(self, shared: Shared) -> None:
+        with self._writing():
+            for folder in _FOLDERS:
+                self._folder(folder).mkdir(parents=True, exist_ok=True)
+            write_whole(self.path / "pool.json", _json_of(shared), to_disk=True, follow=False)
+        self._found = True
+
+    def snapshot_names(self) -> list[str]:
+        return sorted(filter(is_name, self._stems("members")), key=order)
+
+    def scripted_members(self) -> set[str]:
+        return {scripted.policy for _, scripted in self._read_all("scripted", Scripted)}
+
+    def tables(self, *, without: str) -> list[Row]:
+        """Return the rows of all writers but one."""
+        rows = []
+        for path, table in self._read_all("results", Table):
+            if path.stem != without:
+                try:
+                    rows += read_rows(table.results, str(path))
+                except TypeError as error:
+                    raise CheckpointError(f"{error}; remove the file") from None
+        return rows
+
+    def write_table(self, writer: str, rows: list[list[Any]]) -> None:
+        with self._writing():
+            write_whole(self._folder("results") / f"{writer}.json", _json_of(Table(results=rows)), follow=False)
+
+    def read_snapshot(self, name: str) -> Snapshot:
+        """Return what is known of a snapshot; FileNotFoundError if there is none of this name."""
+        path = self._folder("members") / f"{name}.json"
+        with self._reading():
+            if path.lstat().st_size == 0:  # a file system without links shows the name a moment before the contents
+                raise FileNotFoundError(path)
+        return self._read(path, Snapshot)
+
+    def read_arrays(self, name: str, snapshot: Snapshot) -> Arrays:
+        """Return a snapshot's arrays, which are those that were added; FileNotFoundError if there are none."""
+        path = self._folder("members") / f"{name}.npz"
+        arrays = _read_npz(path)
+        if form_of(arrays) != snapshot.arrays:
+            raise CheckpointError(
+                f"{path}: expected the arrays that {name}.json lists ({form_text(snapshot.arrays)}), got "
+                f"{form_text(form_of(arrays))}; the file was replaced. Put the right one back, or remove both"
+            )
+        if digest(arrays) != snapshot.digest:
+            raise CheckpointError(
+                f"{path}: expected the digest {snapshot.digest[:12]}…, got {digest(arrays)[:12]}…; the file was "
+                "changed since it was written. Put the right one back, or remove it and its .json"
+            )
+        return arrays
+
+    def add_snapshot(self, number: int, label: str, arrays: Arrays, facts: dict[str, Fact]) -> str:
+        """Write a snapshot under this number, or the next that is free; return its name.
+
+        The same arrays under the same number are the same snapshot: a run that is resumed adds it again.
+        """
+        snapshot = Snapshot(digest=digest(arrays), arrays=form_of(arrays), facts=facts)
+        members = self._folder("members")
+        with self._writing(), written(members / "new.npz", lambda file: _write_npz(file, arrays), to_disk=True) as new:
+            while True:
+                name = f"{number:06d}-{label}" if label else f"{number:06d}"
+                try:
+                    put_new(new, members / f"{name}.npz")
+                    break
+                except FileExistsError:
+                    if self._holds(name, snapshot):
+                        break
+                    number += 1
+            others = self.snapshot_names()
+            if not others or number >= order(others[0])[0]:
+                self._publish(name, snapshot)
+                return name
+        self.remove_snapshot(name)  # others have added and deleted so many meanwhile that the name is a used one
+        return self.add_snapshot(order(others[-1])[0] + 1, label, arrays, facts)
+
+    def _publish(self, name: str, snapshot: Snapshot) -> None:
+        """Let a snapshot be found, whose arrays are there."""
+        members = self._folder("members")
+        facts = written(members / "new.json", _json_of(snapshot), to_disk=True)
+        with facts as new, contextlib.suppress(FileExistsError):
+            put_new(new, members / f"{name}.json")
+
+    def add_scripted(self, policy: str) -> None:
+        with self._writing():
+            path = self._folder("scripted") / f"{quote(policy, safe='')}.json"
+            write_whole(path, _json_of(Scripted(policy=policy)), follow=False)
+
+    def remove_snapshot(self, name: str) -> None:
+        """Remove a snapshot; its facts first, so that nobody finds it without its arrays."""
+        for kind in ("json", "npz"):
+            with self._writing(), contextlib.suppress(FileNotFoundError):
+                (self._folder("members") / f"{name}.{kind}").unlink()
+
+    def remove_abandoned(self) -> None:
+        """Remove what killed processes have left: temporary files, and arrays whose facts were never written.
+
+        Arrays under the next number stay: a run that is resumed adds the same ones, and then writes their facts.
+        """
+        for folder in (self.path, *map(self._folder, _FOLDERS)):
+            remove_temporary_files(folder)
+        members = self._folder("members")
+        with self._reading():
+            arrays = [path for path in members.iterdir() if path.suffix == ".npz" and is_name(path.stem)]
+        names = self.snapshot_names()
+        next_number = 1 + (order(names[-1])[0] if names else 0)
+        for path in arrays:
+            facts = path.with_suffix(".json")
+            if order(path.stem)[0] != next_number and not os.path.lexists(facts):
+                remove_abandoned(path, unless=partial(os.path.lexists, facts))
+
+    def _holds(self, name: str, snapshot: Snapshot) -> bool:
+        try:
+            return digest(_read_npz(self._folder("members") / f"{name}.npz")) == snapshot.digest
+        except (CheckpointError, FileNotFoundError):
+            return False
+
+    def _folder(self, name: str) -> Path:
+        """The path of a folder of the pool's; CheckpointError if it is a link."""
+        path = self.path / name
+        with self._reading():
+            if path.is_symlink():
+                raise CheckpointError(
+                    f"{path}: expected a folder of a pool, got a link, which is not followed; put the folder there"
+                )
+        return path
+
+    def _read_all(self, folder: str, kind: type[_Read]) -> Iterator[tuple[Path, _Read]]:
+        for stem in self._stems(folder):
+            path = self._folder(folder) / f"{stem}.json"
+            try:
+                yield path, self._read(path, kind)
+            except FileNotFoundError:  # removed a moment ago
+                self.exists()
+
+    def _stems(self, folder: str) -> list[str]:
+        """The names of the JSON files in a folder; those of files that are being written begin with a dot."""
+        if not self.exists():
+            return []
+        try:
+            with self._reading():
+                names = [path.name for path in self._folder(folder).iterdir()]
+        except FileNotFoundError:
+            self.exists()
+            return []
+        return sorted(name.removesuffix(".json") for name in names if name.endswith(".json") and name[0] != ".")
+
+    def _read(self, path: Path, kind: type[_Read]) -> _Read:
+        return read_json(path, kind, "a file of a pool as vecwrap writes it")
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (FileNotFoundError, VecwrapError):
+            raise
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+            raise CheckpointError(
+                f"{str(self.path)[:500]}: expected the folder of a pool, got: {_reason(error)}; give another folder"
+            ) from error
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except VecwrapError:
+            raise
+        except (OSError, ValueError) as error:
+            self.exists()
+            raise CheckpointError(
+                f"{str(self.path)[:500]}: expected a folder that a pool can be written to, got: {_reason(error)}; its "
+                "members are as they were. Make room, or give another folder"
+            ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """The system's own words, or else the message."""
+    return str(getattr(error, "strerror", None) or text_of(error))[:500]
+
+
+def is_name(name: str) -> bool:
+    """Whether a snapshot can have this name: a number, and maybe a label."""
+    return _NAME.fullmatch(name) is not None
+
+
+def order(name: str) -> tuple[int, str]:
+    """Return what snapshots are sorted by: their number, then their label."""
+    number = name.partition("-")[0]
+    return (int(number) if number.isdecimal() else 0), name
+
+
+def _json_of(value: Any) -> Any:
+    data = msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+    if len(data) > MAX_JSON_BYTES:  # which no reader would take
+        raise ArgumentError(f"pool: expected facts and results of at most {MAX_JSON_BYTES:,} bytes, got {len(data):,}")
+    return lambda file: file.write(data)
+
+
+def _write_npz(file: Any, arrays: Arrays) -> None:
+    """Write arrays of any names, some of which ``np.savez`` takes for its own arguments."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _read_npz(path: Path) -> Arrays:
+    try:
+        return read_arrays(path, follow=False)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # many kinds, for a file of another kind, or a damaged one
+        raise CheckpointError(
+            f"{path}: expected the arrays of a snapshot, got a file that is damaged or of another kind "
+            f"({text_of(error)[:300]}); put the right one back, or remove it and its .json"
+        ) from None
