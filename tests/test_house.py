@@ -40,13 +40,13 @@ def floors_of_the_contract():
 
 def test_the_page_and_the_contract_show_the_same_floors():
     assert floors_of_the_page() == floors_of_the_contract()
-    assert len(floors_of_the_page()) == 8
+    assert len(floors_of_the_page()) == 10
 
 
 def test_the_code_has_those_names_and_no_other(graph):
     names = {name for floor in floors_of_the_page().values() for name in floor}
     assert names == {house.top(name) for name in graph}
-    assert len(house.names_at_the_top()) == 15
+    assert len(house.names_at_the_top()) == 17
 
 
 def test_every_import_goes_down_type_only_ones_too(graph):

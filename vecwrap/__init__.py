@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vecwrap import errors as errors
+    from vecwrap import selfplay as selfplay
     from vecwrap import testing as testing
     from vecwrap import wrappers as wrappers
     from vecwrap.adapters.gymnasium import register as register
@@ -78,7 +79,7 @@ _PUBLIC = {
 
 __all__ = ["__version__", *_PUBLIC]
 
-_MODULES = ("errors", "testing", "wrappers")  # public modules, as in vecwrap.wrappers.monitor.Monitor
+_MODULES = ("errors", "selfplay", "testing", "wrappers")  # public modules, as in vecwrap.wrappers.monitor.Monitor
 
 
 # What people look for who come from elsewhere, and the wrapper that does it here.

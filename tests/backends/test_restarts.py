@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.backs import DummyBackend
-from vecwrap.env.restarts import Restarts, WorkerHealth
-from vecwrap.errors import PlanError
+from vecwrap.env.restarts import MAX_RESTARTS_WITHOUT_A_STEP, Restarts, WorkerHealth
+from vecwrap.errors import PlanError, SubEnvError
 from vecwrap.testing import toy
+from vecwrap.testing.toys import ToyEnv
 
 
 class Clock:
@@ -38,7 +39,21 @@ def test_what_may_restart_for_ever_keeps_no_record_that_grows():
     policy, _ = restarts(most=None)
     for _ in range(1000):
         policy.request([0, 1], "why")
+        policy.stepped(np.array([0, 1]), np.array([True, True]))
+    assert policy.counts.tolist() == [1000, 1000]
     assert sum(map(len, policy._times)) == 0
+
+
+def test_what_dies_in_every_reset_comes_to_an_end_without_any_limit():
+    policy, _ = restarts(most=None, window=None)
+    granted = 0
+    while policy.request([0], "why") is not None:
+        granted += 1
+        assert granted <= MAX_RESTARTS_WITHOUT_A_STEP
+    assert granted == MAX_RESTARTS_WITHOUT_A_STEP
+    assert policy.limit_in_words() == f"{MAX_RESTARTS_WITHOUT_A_STEP} restarts in a row without a step"
+    policy.stepped(np.array([0]), np.array([True]))
+    assert policy.request([0], "it has worked meanwhile") == 0.0
 
 
 @pytest.mark.parametrize("seconds", [0.0, 5.0, 8.0, 120.0])
@@ -142,6 +157,32 @@ def test_a_policy_that_makes_no_sense_is_refused(arguments, message):
     with pytest.raises(PlanError) as error:
         DummyBackend([toy()] * 2, **arguments)
     assert str(error.value).startswith(message)
+
+
+class OnceOnly(ToyEnv):
+    """Each reset but an environment's first fails, and so does one that was made after another."""
+
+    made = 0
+
+    def __init__(self):
+        super().__init__()
+        OnceOnly.made += 1
+        self.works = OnceOnly.made == 1
+
+    def reset(self, *, seed=None, options=None):
+        if not self.works:
+            raise RuntimeError("no licence")
+        self.works = False
+        return super().reset(seed=seed, options=options)
+
+
+def test_a_sub_environment_that_dies_in_every_reset_is_raised_at_last():
+    OnceOnly.made = 0
+    with DummyBackend([OnceOnly], on_failure="restart", max_restarts=None, restart_backoff=0.0) as env:
+        env.reset(seed=1)
+        with pytest.raises(SubEnvError, match="100 restarts in a row without a step are used up"):
+            env.reset()
+        assert OnceOnly.made == 101
 
 
 def test_health_tells_what_happened():

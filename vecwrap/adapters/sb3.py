@@ -63,7 +63,8 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
         )
     observations, rewards = _halves_of(env)
     _refuse_without_sb3("to_sb3")
-    from vecwrap.adapters.sb3_vec_env import AdaptedVecEnv, NormalizedVecEnv
+    from vecwrap.adapters.sb3_normalized import NormalizedVecEnv
+    from vecwrap.adapters.sb3_vec_env import AdaptedVecEnv
 
     adapted = AdaptedVecEnv(env)
     if observations is None and rewards is None:
@@ -99,7 +100,7 @@ def from_sb3(venv: Sb3VecEnv) -> VecEnv:
     _refuse_without_sb3("from_sb3")
     from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 
-    from vecwrap.adapters.sb3_vec_env import Sb3Engine
+    from vecwrap.adapters.sb3_engine import Sb3Engine
     from vecwrap.backends.dummy import around
 
     if not isinstance(venv, Sb3VecEnv):

@@ -1,29 +1,24 @@
-"""What ``to_sb3`` and ``from_sb3`` return; importing it imports Stable-Baselines3."""
+"""What ``to_sb3`` returns; importing it imports Stable-Baselines3."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.monitor import Monitor as Sb3Monitor
-from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
-from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
+from vecwrap.adapters.sb3_engine import SteppedVecEnv
 from vecwrap.env.vec_env import FiveTuple, VecEnv
-from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SubEnvError
+from vecwrap.errors import ArgumentError, SubEnvError
 from vecwrap.rows import batch as batches
-from vecwrap.rows import members
 from vecwrap.rows.compare import assert_same
-from vecwrap.rows.infos import columns, row_of, snapshot
-from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
-from vecwrap.rows.statistics import RunningStatistics
-from vecwrap.rows.step_result import Autoreset, BoolArray, Infos, StepResult
-from vecwrap.sources.engine import ENDS, Engine, one_seed, refuse_lacking, rows_of_infos
+from vecwrap.rows.infos import row_of
+from vecwrap.rows.step_result import BoolArray, Infos, StepResult
 from vecwrap.sources.masks import METHOD
 from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.monitor import Monitor
@@ -252,7 +247,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             return []
         rows = env.face.ids_of_call(ids)
         for engine in env.core.runner.engines():
-            if isinstance(engine, _FiveTuples):  # it is asked for the class itself
+            if isinstance(engine, SteppedVecEnv):  # it is asked for the class itself
                 return list(engine.venv.env_is_wrapped(wrapper_class, rows))
         names = (wrapper_class.__module__, wrapper_class.__qualname__)
         try:
@@ -319,171 +314,6 @@ def _action_space(env: VecEnv) -> spaces.Space[Any]:
     return env.single_action_space
 
 
-class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
-    """A ``VecNormalize`` that leaves steps unchanged, because the chain has normalised them, and represents the chain.
-
-    SB3 looks for a ``VecNormalize`` to synchronise an evaluation environment (``EvalCallback``), to store values from
-    before normalisation (off-policy algorithms), to normalise stored values, and to save statistics
-    (``CheckpointCallback``). All of this uses the statistics of the wrappers here; the arithmetic is SB3's own.
-
-    SB3 un-normalises terminal observations, which cannot undo clipping; here the original ones are returned.
-    """
-
-    norm_obs = property(lambda self: self._observations is not None)
-    norm_obs_keys = property(lambda self: self._observations and list(self._observations.statistics))
-    clip_obs = property(lambda self: self._observations and self._observations.clip)
-    clip_reward = property(lambda self: self._rewards and self._rewards.clip)
-    epsilon = property(lambda self: (self._rewards or self._observations).epsilon)
-    gamma = property(lambda self: self._rewards and self._rewards.gamma)
-
-    def __init__(
-        self, venv: AdaptedVecEnv, observations: ObservationNormalizer | None, rewards: RewardNormalizer | None
-    ) -> None:
-        VecEnvWrapper.__init__(self, venv)  # not VecNormalize's, which creates its own statistics
-        self._observations = observations
-        self._rewards = rewards
-        self._norm_reward = rewards is not None
-        self._stepped = False
-        self._shown: Any = None
-        self._ends: list[tuple[Any, Any]] = []  # of the last step: terminal observations as shown, and as they came
-        self._resting: tuple[BoolArray, Any] | None = None  # as the adapter's, as they were before normalisation
-
-    # -- rows ----------------------------------------------------------------------------------------------------------
-
-    def reset(self) -> Any:
-        self._shown = self.venv.reset()
-        self.reset_infos = self.venv.reset_infos  # the same list, because steps write into it
-        self._paid = np.zeros(self.num_envs, np.float32)
-        self._stepped, self._ends, self._resting = False, [], self._original_of_resting()
-        return batches.copy(self._shown)
-
-    def step(self, actions: Array) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        return self._kept(*self.venv.step(actions))
-
-    def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        return self._kept(*self.venv.step_wait())
-
-    def _kept(
-        self, observations: Any, paid: Array, dones: Array, infos: list[dict[str, Any]]
-    ) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        self._shown, self._paid = observations, paid
-        self._stepped, self._ends = True, []
-        rested, self._resting = self._resting, self._original_of_resting()
-        if self._observations is not None and dones.any():
-            final = self._observations.final  # None if agents have left games that go on
-            final = self._observations.original() if final is None else final
-            if rested is not None:
-                final = batches.where(*rested, final)
-            for i in np.flatnonzero(dones).tolist():
-                shown = infos[i]["terminal_observation"]
-                self._ends.append((batches.tree_map(np.copy, shown), batches.row(final, i)))
-        rewards = self._paid if self._rewards is None or self._norm_reward else self.get_original_reward()
-        return batches.copy(self._shown), rewards.copy(), dones, infos
-
-    def _original_of_resting(self) -> tuple[BoolArray, Any] | None:
-        resting = self.venv.resting
-        if resting is None or self._observations is None:
-            return None
-        return resting[0], self._observations.original()
-
-    # -- what SB3 asks -------------------------------------------------------------------------------------------------
-
-    def get_original_obs(self) -> Any:
-        """Return the observations last shown, as they were before normalisation."""
-        if self._observations is None:
-            return batches.copy(self._shown)
-        original, shown = self._observations.original(), self._observations.last_shown()
-        if self._stepped and shown is not None and not _same(shown, self._shown):
-            _refuse("observations", "normalize_obs")
-        return original
-
-    def get_original_reward(self) -> Array:
-        """Return the rewards of the last step, as they were before normalisation, (n,) float32."""
-        if self._rewards is None:
-            return self._paid.copy()
-        original, shown = self._rewards.original(), self._rewards.last_shown()
-        if self._stepped and shown is not None and not _same(shown.astype(np.float32), self._paid):
-            _refuse("rewards", "normalize_reward")
-        return original.astype(np.float32)
-
-    def unnormalize_obs(self, obs: Any) -> Any:
-        """Undo ``normalize_obs``; for a terminal observation of the last step, return the original."""
-        for k, (shown, came) in enumerate(self._ends):
-            if _same(obs, shown):
-                # Two that were clipped to the same values look equal; SB3 requests each once, in row order.
-                self._ends.append(self._ends.pop(k))
-                return batches.tree_map(np.copy, came)
-        return super().unnormalize_obs(obs)
-
-    # -- statistics ----------------------------------------------------------------------------------------------------
-
-    @property
-    def obs_rms(self) -> Any:
-        """A copy of the statistics of the observations, by key for a Dict or None; setting it replaces them."""
-        if self._observations is None:
-            return None
-        copies = {key: _as_sb3(statistics) for key, statistics in self._observations.statistics.items()}
-        return copies.get(None, copies)
-
-    @obs_rms.setter
-    def obs_rms(self, new: Any) -> None:
-        if new is None and self._observations is None:
-            return
-        given = new if isinstance(new, dict) else {None: new}
-        own = {} if self._observations is None else self._observations.statistics
-        if set(given) != set(own) or new is None:
-            raise CheckpointError(
-                f"obs_rms: expected statistics of {_names(own)}, got those of {_names(given if new else {})}; "
-                "the training and the evaluation environment need the same wrapper that normalises observations"
-            )
-        for key, statistics in own.items():
-            _load(statistics, given[key], members.name_of(key))
-
-    @property
-    def ret_rms(self) -> Any:
-        """A copy of the statistics of the returns; setting it replaces them."""
-        return RunningMeanStd() if self._rewards is None else _as_sb3(self._rewards.statistics)
-
-    @ret_rms.setter
-    def ret_rms(self, new: Any) -> None:
-        if self._rewards is not None:
-            _load(self._rewards.statistics, new, "returns")
-
-    @property
-    def returns(self) -> Array:
-        """(n,) float64: the running return of each sub-environment; zeros if rewards are not normalised."""
-        return np.zeros(self.num_envs) if self._rewards is None else self._rewards.returns.copy()
-
-    @property
-    def training(self) -> bool:
-        """Whether the statistics of the chain are updated."""
-        return bool(self.venv.vecwrap_env.training)
-
-    @training.setter
-    def training(self, mode: bool) -> None:
-        self.venv.vecwrap_env.train(bool(mode))
-
-    @property
-    def norm_reward(self) -> bool:
-        """Whether rewards are returned normalised; False returns them as before that wrapper."""
-        return self._norm_reward
-
-    @norm_reward.setter
-    def norm_reward(self, yes: bool) -> None:
-        if yes and self._rewards is None:
-            raise ArgumentError("norm_reward: no wrapper normalises rewards here; add normalize_reward to the pipeline")
-        self._norm_reward = bool(yes)
-
-    # -- files ---------------------------------------------------------------------------------------------------------
-
-    def save(self, save_path: str) -> None:
-        """Write the state of the chain as ``vecwrap_env.save`` does, whatever the name of the file."""
-        self.venv.vecwrap_env.save(save_path)
-
-    def __getstate__(self) -> NoReturn:
-        raise TypeError("a vecwrap environment is not pickled: save(path) writes its state, build(stats=path) reads it")
-
-
 def _equal(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
     """Whether two options are, to the bit."""
     try:
@@ -491,153 +321,3 @@ def _equal(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
     except AssertionError:
         return False
     return True
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        return isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
-    return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind == "f")
-
-
-def _refuse(what: str, wrapper: str) -> NoReturn:
-    raise PlanError(
-        f"to_sb3: Stable-Baselines3 asks for {what} as they were before they were normalised, to normalise them again "
-        f"later, but other wrappers change them after that; put {wrapper} (or normalize) outside of those"
-    )
-
-
-def _as_sb3(statistics: RunningStatistics) -> RunningMeanStd:
-    copied = RunningMeanStd(shape=statistics.mean.shape)
-    copied.mean, copied.var, copied.count = statistics.mean.copy(), statistics.var.copy(), statistics.count
-    return copied
-
-
-def _load(statistics: RunningStatistics, new: Any, where: str) -> None:
-    statistics.load({"mean": new.mean, "var": new.var, "count": new.count}, where)
-
-
-def _names(statistics: dict[Any, Any]) -> str:
-    return ", ".join(members.name_of(key) for key in statistics) or "nothing"
-
-
-class Sb3Engine(Engine):
-    """An SB3 ``VecEnv``; closing this closes it."""
-
-    why_no_masked_resets: ClassVar[str] = (
-        "a Stable-Baselines3 VecEnv resets all its sub-environments together; the backends of vecwrap.build (dummy, "
-        "subprocess, shmem) can reset some"
-    )
-
-    def __init__(self, venv: Any) -> None:
-        refuse_lacking(venv, "from_sb3: expected a stable_baselines3.common.vec_env.VecEnv")
-        self.venv = venv
-        super().__init__(_FiveTuples(venv), autoreset=Autoreset.SAME_STEP, masked_resets=False)
-
-    def monitor(self) -> str:
-        try:
-            wrapped = self.venv.env_is_wrapped(Sb3Monitor)
-        except Exception:  # a VecEnv of somebody's own need not have sub-environments that can be asked
-            return ""
-        return "Stable-Baselines3's Monitor" if wrapped and any(one is True for one in wrapped) else ""
-
-    def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Refuse any but consecutive seeds, and options that do not get through SuperSuit's class."""
-        if any(seed is not None for seed in seeds) and not isinstance(one_seed(seeds), int):
-            raise ArgumentError(
-                f"reset: expected one seed, because sub-environment i of an SB3 VecEnv gets seed + i, got {list(seeds)}"
-            )
-        if options is not None and not self.vector_env.is_sb3:
-            raise ArgumentError(
-                f"reset: {self.name} receives no options through SB3's interface, got {options}; vecwrap.wrap passes "
-                'them on: concat_vec_envs_v1(..., base_class="gymnasium")'
-            )
-
-    def ask(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
-        """Call a method through SB3's interface."""
-        name = arguments[0][0]
-        values: Sequence[Any]
-        if method == "set_attr":
-            values = [None] * len(ids)
-            for i, (_, value) in zip(ids, arguments, strict=True):
-                self.venv.set_attr(name, value, i)
-        elif method == "get_attr":
-            values = self.venv.get_attr(name, ids)
-        elif method == "has_attr":
-            values = [self.venv.has_attr(name)] * len(ids)
-        elif name == "render" and self.vector_env.render_mode == "rgb_array":
-            images = self.venv.get_images()
-            values = [images[i] for i in ids]
-        else:
-            _, args, kwargs = arguments[0]
-            values = self.venv.env_method(name, *args, indices=ids, **kwargs)
-        return values
-
-
-class _FiveTuples:
-    """The part of Gymnasium's vector interface that ``Engine`` uses, on top of SB3's."""
-
-    def __init__(self, venv: Any) -> None:
-        self.venv = venv
-        self.unwrapped = venv.unwrapped  # errors use its name
-        self.is_sb3 = isinstance(self.unwrapped, Sb3VecEnv)  # SuperSuit puts SB3's wrapper around one of Gymnasium's
-        self.envs = getattr(venv.unwrapped, "envs", None)
-        self.num_envs: int = venv.num_envs
-        self.single_observation_space = venv.observation_space
-        self.single_action_space = venv.action_space
-        # What SB3's base class sets may be missing in a class derived from it, as in SuperSuit's.
-        metadata = getattr(venv, "metadata", None) or getattr(self.unwrapped, "metadata", None) or {}
-        self.metadata = {**metadata, "autoreset_mode": Autoreset.SAME_STEP.gymnasium}
-        self.render_mode = getattr(venv, "render_mode", None)
-        self.spec = _spec(venv)
-
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
-        if seed is not None:
-            # Around SuperSuit's, what SB3's interface calls `seed` is not there: the vector's own reset takes it.
-            self.venv.seed(seed) if self.is_sb3 else self.unwrapped.reset(seed=seed)
-        if options is not None:
-            self.venv.set_options(options)
-        observations = self.venv.reset()
-        return observations, columns([snapshot(info) for info in self._reset_infos()])
-
-    def _reset_infos(self) -> list[dict[str, Any]]:
-        """The infos of the latest resets, of the innermost that has some: SB3's wrappers do not update their own."""
-        wrapper = self.venv
-        found: Any = None
-        while wrapper is not None:
-            found = vars(wrapper).get("reset_infos", found)
-            wrapper = vars(wrapper).get("venv")
-        return rows_of_infos(self.unwrapped, found)
-
-    def step(self, actions: Any) -> tuple[Any, Any, BoolArray, BoolArray, Infos]:
-        observations, rewards, dones, given = self.venv.step(actions)
-        infos = rows_of_infos(self.unwrapped, given)
-        dones = np.array(dones, dtype=np.bool_)
-        truncations = dones & [bool(info.get("TimeLimit.truncated", False)) for info in infos]
-        rows = [snapshot({key: value for key, value in info.items() if key not in ENDS}) for info in infos]
-        if not dones.any():
-            return observations, rewards, dones & ~truncations, truncations, columns(rows)
-        final_obs = batches.object_array([None] * self.num_envs)
-        final_infos: list[dict[str, Any]] = [{}] * self.num_envs
-        for i in np.flatnonzero(dones).tolist():
-            if infos[i].get("terminal_observation") is None:
-                raise PlanError(
-                    f"from_sb3: sub-environment {i} is done, but its info has no terminal_observation: the episode's "
-                    "last observation is lost; SB3's own VecEnvs always include it"
-                )
-            final_obs[i] = infos[i]["terminal_observation"]
-            final_infos[i] = rows[i]
-            if self.is_sb3:  # SuperSuit's adds those of the reset to those of the step
-                rows[i] = snapshot(self._reset_infos()[i])
-        ends = {"final_obs": final_obs, "_final_obs": dones, "final_info": columns(final_infos), "_final_info": dones}
-        return observations, rewards, dones & ~truncations, truncations, {**columns(rows), **ends}
-
-    def close(self) -> None:
-        self.venv.close()
-
-
-def _spec(venv: Any) -> Any:
-    try:
-        specs: Sequence[Any] = venv.get_attr("spec", 0)
-    except Exception:  # a VecEnv of somebody's own need not have one, nor sub-environments that can be asked
-        return None
-    return specs[0]

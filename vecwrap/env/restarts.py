@@ -84,6 +84,10 @@ def _number_of(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+MAX_RESTARTS_WITHOUT_A_STEP = 100
+"""What dies in every reset ends, also where ``max_restarts`` sets no limit."""
+
+
 class Restarts:
     """How often each sub-environment was recreated, and whether it may be once more: see ``RestartOptions``."""
 
@@ -102,6 +106,7 @@ class Restarts:
         self._window = window
         self._pause = pause
         self._times: list[deque[float]] = [deque(maxlen=max_restarts or 0) for _ in range(num_envs)]
+        self._most_in_a_row = min(max_restarts or MAX_RESTARTS_WITHOUT_A_STEP, MAX_RESTARTS_WITHOUT_A_STEP)
         self._in_vain = np.zeros(num_envs, dtype=np.int64)  # restarts since the last step
         self._any_in_vain = False
         self._refusal = ""
@@ -109,14 +114,15 @@ class Restarts:
     def request(self, env_ids: Sequence[int], reason: str) -> float | None:
         """Grant another restart of all of these, and return the pause before it in seconds; None if refused."""
         now = self.clock()
-        if self._max_restarts is not None:
-            if any(self._used_up(self._times[i], now) for i in env_ids):
-                window = "the whole run" if self._window is None else f"restart_window={self._window:g} s"
-                self._refusal = f"within {window}"
-                return None
-            if (self._in_vain[env_ids] >= self._max_restarts).any():
-                self._refusal = "in a row without a step"
-                return None
+        if self._max_restarts is not None and any(self._used_up(self._times[i], now) for i in env_ids):
+            window = "the whole run" if self._window is None else f"restart_window={self._window:g} s"
+            self._refusal = f"max_restarts={self._max_restarts} within {window}"
+            return None
+        if (self._in_vain[env_ids] >= self._most_in_a_row).any():
+            self._refusal = f"{self._most_in_a_row} restarts in a row without a step"
+            if self._most_in_a_row == self._max_restarts:
+                self._refusal = f"max_restarts={self._max_restarts} in a row without a step"
+            return None
         pause = self._pause if self._in_vain[env_ids].any() else 0.0
         for i in env_ids:
             self.counts[i] += 1
@@ -149,7 +155,7 @@ class Restarts:
 
     def limit_in_words(self) -> str:
         """``max_restarts=3 within restart_window=60 s``: the limit that the last refused request has met."""
-        return f"max_restarts={self._max_restarts} {self._refusal}"
+        return self._refusal
 
     def _used_up(self, times: deque[float], now: float) -> bool:
         return len(times) == times.maxlen and (self._window is None or now - times[0] <= self._window)

@@ -126,7 +126,7 @@ class NameTable:
 _NAMED_ALIKE = (
     "atari", "check_nan", "clip_action", "clip_reward", "dtype", "episodic_life", "extract_obs", "filter_obs",
     "fire_reset", "flatten", "frame_skip", "grayscale", "monitor", "noop_reset", "normalize", "normalize_obs",
-    "normalize_reward", "opponents", "record_trajectories", "rescale_action", "resize", "scale_obs", "scale_reward",
+    "normalize_reward", "record_trajectories", "rescale_action", "resize", "scale_obs", "scale_reward",
     "seed_each_episode", "sticky_actions", "terminal_obs", "tile", "time_aware", "transpose", "video",
 )  # fmt: skip
 wrappers = NameTable(
@@ -135,6 +135,7 @@ wrappers = NameTable(
     {
         **{name: f"vecwrap.wrappers.{name}:{name.title().replace('_', '')}" for name in _NAMED_ALIKE},
         "framestack": "vecwrap.wrappers.framestack:FrameStack",
+        "opponents": "vecwrap.selfplay.opponents:Opponents",
         "mujoco": "vecwrap.wrappers.presets:mujoco",
         "time_limit": "gymnasium.wrappers.common:TimeLimit",
     },

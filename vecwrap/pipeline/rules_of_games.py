@@ -55,15 +55,13 @@ def empty_pool(plan: Plan) -> Iterator[Fault]:
     Right: ``pettingzoo:classic/tictactoe-v3 | opponents``
     """
     for spot in spots(plan, "opponents"):
-        from vecwrap.selfplay.pool import opened  # it has been imported, then, and is not for other pipelines
-
         pool = spot.argument("pool")
         try:
-            members = opened(pool).members
+            has_members = spot.wrapper.target.has_members(pool)  # type: ignore[attr-defined]  # Opponents
         except VecwrapError as error:  # a folder that cannot be read
             yield Fault(spot.wrapper, f"{str(error).removesuffix('.')}.", "Mend the folder, or give another.")
             continue
-        if not members and spot.argument("current", 0.0) < 1:
+        if not has_members and spot.argument("current", 0.0) < 1:
             yield Fault(spot.wrapper, f"the pool {shown(pool)} has no members.", "Add some, or leave pool out.")
 
 

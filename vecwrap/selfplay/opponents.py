@@ -103,6 +103,11 @@ class Opponents(VecEnvWrapper):
     read_parameters: ClassVar[frozenset[str]] = frozenset({"pool"})
     episode_infos: ClassVar[tuple[str, ...]] = INFOS
 
+    @staticmethod
+    def has_members(pool: Any) -> bool:
+        """Whether somebody is in a pool, as the argument names it; CheckpointError if its folder cannot be read."""
+        return bool(opened(pool).members)
+
     @classmethod
     def in_words(
         cls, pool: Any = (RANDOM,), *, seat: Any = RANDOM_SEAT, sample: Any = "uniform", current: float = 0.0, **_: Any

@@ -84,7 +84,8 @@ class Tournament:
         Raises:
             PlotError: they cannot be written, or there is no matplotlib (extra ``plot``); the tables are written then.
         """
-        from vecwrap.tools import plot, standings
+        from vecwrap.selfplay import standings
+        from vecwrap.tools import plot
 
         folder = Path(folder)
         tables = {"games.csv": standings.results_csv(self.results), "ratings.csv": standings.ratings_csv(self.ratings)}

@@ -21,7 +21,7 @@ from vecwrap.env.saving import write_whole
 from vecwrap.env.untrusted import read_bytes
 from vecwrap.errors import PlotError, cut, did_you_mean, install_command, paths_looked_at, printable, printable_lines
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
-from vecwrap.selfplay.results import MOST_SEATS
+from vecwrap.sources.seats import MOST_SEATS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

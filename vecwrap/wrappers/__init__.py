@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from vecwrap.wrappers import normalize as normalize
     from vecwrap.wrappers import normalize_obs as normalize_obs
     from vecwrap.wrappers import normalize_reward as normalize_reward
-    from vecwrap.wrappers import opponents as opponents
     from vecwrap.wrappers import presets as presets
     from vecwrap.wrappers import record_trajectories as record_trajectories
     from vecwrap.wrappers import rescale_action as rescale_action
