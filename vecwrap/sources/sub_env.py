@@ -84,7 +84,7 @@ class Takeover:
     seed: int | None = None  # of its first reset, if neither that nor a schedule provides one
     attributes: dict[str, Any] = field(default_factory=dict)  # what `set_attr` has set, in that order
     schedule: bytes | None = None  # what `SubEnv.follow` was given
-    scheduled: int = 0  # how many episodes the schedule has supplied
+    scheduled: int = 0  # how many episodes the schedule has supplied: where it goes on
     frames: Frames = Frames.NONE
     resting: tuple[Any, bool, bool] | None = None  # observation, terminated, truncated of a row at rest (episodic mode)
 
@@ -241,21 +241,18 @@ class SubEnv:
         slots.first[row] = state["first"]
         self._autoresetting = self._in_stride = False
 
-    def follow(self, schedule: bytes, episodes: int = 0) -> None:
+    def follow(self, schedule: bytes, scheduled: int) -> None:
         self._schedule = pickle.loads(schedule)
-        self.go_on_in_schedule({"episodes": episodes, "remembered": None})
+        self.go_on_in_schedule(scheduled)
 
     def leave_seed(self, seed: int | None) -> None:
         self._seed_of_takeover = seed
 
-    def scheduled(self) -> dict[str, Any]:
-        assert self._schedule is not None
-        return self._schedule.state()
+    def scheduled(self) -> int:
+        return int(self._slots.scheduled[self._row])
 
-    def go_on_in_schedule(self, state: dict[str, Any]) -> None:
-        assert self._schedule is not None
-        self._schedule.load(state)
-        self._slots.scheduled[self._row] = self._schedule.episodes
+    def go_on_in_schedule(self, scheduled: int) -> None:
+        self._slots.scheduled[self._row] = scheduled
 
     def take_over(self, takeover: Takeover) -> None:
         for name, value in takeover.attributes.items():
@@ -366,8 +363,12 @@ class SubEnv:
             if self._tap is None or not self._tap.first:
                 return observation, _told(info, None)
             # the game ended within its reset; the new one that follows is the schedule's
-        seed, options = schedule.next(seed, options)
-        self._slots.scheduled[self._row] = schedule.episodes
+        if seed is not None:  # it begins the schedule anew
+            self.go_on_in_schedule(0)
+        if seed is None or schedule.replace:
+            episode = self.scheduled()
+            seed, options = schedule.reset(episode, self.index, options)
+            self.go_on_in_schedule(episode + 1)
         observation, info = self._reset_env(seed, options)
         return observation, _told(info, seed)
 
