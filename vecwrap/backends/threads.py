@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, ClassVar
 
 from vecwrap.backends.local import LocalRows
-from vecwrap.backends.workers.asking import share_out
+from vecwrap.backends.workers.asking import rows_of, share_out
 from vecwrap.backends.workers.options import ThreadOptions
 from vecwrap.env.books import LOOK
 from vecwrap.env.runner import Runner
@@ -23,8 +23,9 @@ from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, of_all
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.parts import together
-from vecwrap.sources.sub_env import Factory, Takeover
+from vecwrap.sources.making import num_rows_of
+from vecwrap.sources.source import Takeover
+from vecwrap.sources.sub_env import Factory
 
 
 class Threads(Runner):
@@ -59,10 +60,11 @@ class Threads(Runner):
         books = self.books
         self._home = _Home()
         descriptions: dict[int, Description] = {}
-        shares = share_out(len(factories), self.options.workers, None, together=together(factories))
+        shares = share_out(len(factories), self.options.workers, None)
         for share in shares:  # one after the other: what a constructor imports and counts is as on dummy
-            local = LocalRows(share, factories[share[0] : share[-1] + 1], books.interrupts)
-            thread = _Share(local, share, self._home, each=books.batch_size is not None)
+            env_ids = rows_of(share, num_rows_of(factories))
+            local = LocalRows(env_ids, factories[share.start : share.stop], books.interrupts)
+            thread = _Share(local, env_ids, self._home, each=books.batch_size is not None)
             self._threads.append(thread)
             restart = books.recovery is not None
             make = partial(local.make, books.autoreset, debug=books.debug, restart=restart)
@@ -122,7 +124,7 @@ class Threads(Runner):
     def recreate(self, takeovers: dict[int, Takeover]) -> None:
         for thread, ids in self._by_thread(takeovers):
             own = {i: takeovers[i] for i in ids}
-            for failure in thread.call(partial(thread.local.make_anew, own)).result():
+            for failure in thread.call(partial(thread.local.recreate, own)).result():
                 self.books.not_made(failure)
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:

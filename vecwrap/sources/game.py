@@ -32,11 +32,11 @@ from vecwrap.sources.own_spaces import own_spaces_of_game
 from vecwrap.sources.raw_rewards import float_reward
 from vecwrap.sources.saving import game_state, load_game_state
 from vecwrap.sources.seats import ALL, Seats, agents_of, name_of
-from vecwrap.sources.several import Several
-from vecwrap.sources.sub_env import NUMBERS, Takeover, frame_of, yours
+from vecwrap.sources.source import Source, Takeover
+from vecwrap.sources.sub_env import NUMBERS, frame_of, yours
 
 
-class Game(Several):
+class Game(Source):
     """One game, PettingZoo's ``AECEnv`` or ``ParallelEnv``, and its agents' rows of the slots."""
 
     kind: ClassVar[str] = "game"
@@ -52,7 +52,6 @@ class Game(Several):
         make: Callable[[], Any] | None = None,
         seats: Seats = ALL,
     ) -> None:
-        super().__init__()
         self.env = env
         self._make = make
         self.number = number
@@ -82,7 +81,6 @@ class Game(Several):
         self._moves = 0
         self._beginning = False  # whether the environment is being reset
         self._seed_of_takeover: int | None = None
-        self._not_made: BaseException | None = None  # why it could not be made anew
         self._left: list[tuple[int, dict[str, Any]]] = []  # rows whose agents left in this step, and their infos
         self._awaited = [False] * self.num_rows  # seats, in games in turns, whose last action's reward is not complete
         self._advance: dict[int, float] = {}  # by row, what its agent was paid where no row could have it
@@ -104,7 +102,7 @@ class Game(Several):
     def attach(self, slots: Slots, first_row: int) -> None:
         self._slots, self._first_row = slots, first_row
         self._at = slice(first_row, first_row + self.num_rows)
-        self._rows = rows = range(first_row, first_row + self.num_rows)
+        self.rows = rows = range(first_row, first_row + self.num_rows)
         self._put = [slots.observations.putter(row) for row in rows]
         self._rewards, self._raw_rewards = slots.rewards.data, slots.raw_rewards.data
         self._put_final = [slots.final_observations.putter(row) for row in rows]
@@ -115,11 +113,11 @@ class Game(Several):
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def reset_rows(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         assert len(rows) == self.num_rows, "the books refuse parts of a game"
         self._reset(seeds[0], own_copy(options))
 
-    def step(self) -> None:
+    def step(self, action: Any = None) -> None:
         """Let the agent whose turn it is move, or all that are in the game; then write all rows."""
         if self._in_stride:
             self._step_in_stride()
@@ -131,8 +129,6 @@ class Game(Several):
             self._step_all()
         else:
             self._step_one()
-
-    step_whole = step  # none of its rows takes part by itself
 
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         self._over = True
@@ -391,7 +387,7 @@ class Game(Several):
         self._acting = acting
         self._names = [agent for agent, _ in acting]
         rows = [self._first_row + seat for _, seat in acting]
-        self._places: Sequence[int] = self._rows if rows == list(self._rows) else rows  # a range is quicker
+        self._places: Sequence[int] = self.rows if rows == list(self.rows) else rows  # a range is quicker
 
     def _pay(self, row: int, reward: Any) -> None:
         paid = reward if type(reward) in NUMBERS else float_reward(reward)
@@ -455,11 +451,11 @@ class Game(Several):
         """Infos belong to live rows alone."""
         slots = self._slots
         if slots.informed or slots.frames:
-            for row in self._rows:
+            for row in self.rows:
                 slots.forget_info(row)
 
-    def want_frames(self, row: int, frames: Frames) -> None:
-        self._frames[row] = frames
+    def want_frames(self, frames: Sequence[Frames]) -> None:
+        self._frames = list(frames)
         self._any_frames = any(one is not Frames.NONE for one in self._frames)
         self._in_stride = False
 
@@ -475,7 +471,7 @@ class Game(Several):
         if wanted:
             slots.frames.update(dict.fromkeys(wanted, frame_of(self.env.render)))
         elif slots.frames:
-            for row in self._rows:
+            for row in self.rows:
                 slots.frames.pop(row, None)
 
     def _seat(self, agent: Any) -> int:
@@ -498,20 +494,22 @@ class Game(Several):
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def ask(self, method: str, rows: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+    def call(
+        self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> tuple[dict[int, Any], list[Failure]]:
+        """Do it once for all of these rows: their arguments are equal, or parts of one state."""
+        if method not in self.methods:
+            raise ArgumentError(f"{self.name}, a game of several agents, has no {method}")
         if method == "state":
             game = self._state()
-            return [{**(game if row == rows[0] else {"env": []}), **self._state_of_row(row)} for row in rows]
+            return {row: {**(game if row == rows[0] else {"env": []}), **self._state_of_row(row)} for row in rows}, []
         if method == "load_state":
             self._load_state(arguments[0][0])
             for row, (state, _) in zip(rows, arguments, strict=True):
                 self._load_row(row, state)
-            return [None] * len(rows)
+            return dict.fromkeys(rows), []
         answer = getattr(self, f"_{method}")(*arguments[0])
-        return [answer, *(yours(answer) for _ in rows[1:])]
-
-    def refuse_method(self, method: str) -> None:
-        raise ArgumentError(f"{self.name}, a game of several agents, has no {method}")
+        return {row: answer if row == rows[0] else yours(answer) for row in rows}, []
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         attribute = self._attribute(name)
@@ -587,14 +585,14 @@ class Game(Several):
         if paid := fitting(state["advance"], 0.0):
             self._advance[at] = paid
 
-    def failure(self, row: int, index: int, error: BaseException, during: str, action: Any) -> Failure:
+    def failures(self, rows: Sequence[int], error: BaseException, during: str, action: Any = None) -> list[Failure]:
         of_row, begins = during in ("step", "reset"), self._beginning
         turn = "" if self.is_parallel or begins or during != "step" else f"It was {self.agents[self._mover]}'s turn. "
         autoreset = during == "step" and begins
         if of_row:
             self._over, self._in_stride = True, False
         told = replace(
-            make_failure(index, error),
+            make_failure(self.index, error),
             during=during,
             action=action,
             seed=self._seed,
@@ -603,48 +601,38 @@ class Game(Several):
             autoreset=autoreset,
             stepped=autoreset and self.mode is Autoreset.SAME_STEP,
             refused=isinstance(error, ArgumentError) and not of_row,
-            whole=f", {self.agents[row]} in game {self.number}, a {self.name} that",
             note=f"\n{turn}The other games are unharmed; reset all agents of this one before its next step.",
         )
-        return told if of_row else replace(told, note="", step=0, episode=0)
+        if not of_row:
+            told = replace(told, note="", step=0, episode=0)
+        whose = [f", {agent} in game {self.number}, a {self.name} that" for agent in self.agents]
+        return [replace(told, index=self.index + row, whole=whose[row]) for row in rows]
 
-    def close(self, timeout: float, terminate: bool) -> None:
+    def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         self.env.close()
 
     # -- restarts ------------------------------------------------------------------------------------------------------
 
-    def make_anew(self, row: int) -> None:
+    def recreate(self) -> None:
         assert self._make is not None
-        if row:
-            if self._not_made is not None:
-                raise self._not_made
-            return
-        try:
-            env = self._make()
-            if (agents := self._seats.of(env).agents) != self.agents:
-                raise PlanError(f"{self.name}: expected the agents {self.agents} again, got {agents}")
-            own_spaces_of_game(env, agents_of(env))
-            self.env = env
-            self._refuse_changed()
-        except BaseException as error:
-            self._not_made = error
-            raise
-        self._not_made = None
+        env = self._make()
+        if (agents := self._seats.of(env).agents) != self.agents:
+            raise PlanError(f"{self.name}: expected the agents {self.agents} again, got {agents}")
+        own_spaces_of_game(env, agents_of(env))
+        self.env = env
+        self._refuse_changed()
         self._over, self._beginning, self._episode, self._moves = True, False, 0, 0
         if not self.is_parallel:
             self._way = Shortcut(env)
         self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
 
-    def take_over(self, row: int, takeover: Takeover) -> None:
-        if row == 0:
-            self._seed_of_takeover = takeover.seed
-            try:
-                for name, value in takeover.attributes.items():
-                    self._set_attr(name, value)
-            except BaseException as error:
-                self._not_made = error  # nor do the other rows take over
-                raise
-        slots, at = self._slots, self._first_row + row
-        if takeover.resting is not None and not slots.shared:
-            observation, slots.terminations[at], slots.truncations[at] = takeover.resting
-            slots.observations.put(at, observation)
+    def restore(self, takeovers: Sequence[Takeover]) -> None:
+        self._seed_of_takeover = takeovers[0].seed
+        for name, value in takeovers[0].attributes.items():
+            self._set_attr(name, value)
+        slots = self._slots
+        for row, takeover in zip(self.rows, takeovers, strict=True):
+            if takeover.resting is not None and not slots.shared:
+                observation, slots.terminations[row], slots.truncations[row] = takeover.resting
+                slots.observations.put(row, observation)
+        self.want_frames([takeover.frames for takeover in takeovers])

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from vecwrap.backends.local import LocalRows
-from vecwrap.backends.workers.asking import Expected, Workers, share_out
+from vecwrap.backends.workers.asking import Expected, Workers, rows_of, share_out, sources_per_worker
 from vecwrap.backends.workers.cores import current_core, usable_cores
 from vecwrap.backends.workers.link import Link, end_workers
 from vecwrap.backends.workers.messages import decode, encode
@@ -27,8 +27,9 @@ from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.parts import together
-from vecwrap.sources.sub_env import Factory, Takeover
+from vecwrap.sources.making import num_rows_of
+from vecwrap.sources.source import Takeover
+from vecwrap.sources.sub_env import Factory
 
 GLANCE = 0.02  # seconds between checks of pipes and deaths, while all answers arrive in shared memory
 
@@ -62,8 +63,10 @@ class Processes(Workers[Link], Runner):
         self._factories = list(factories)
         asked, books = self.options, self.books
         asked.isolating(restart=books.recovery is not None, batch_size=books.batch_size)
-        each = asked.workers, asked.envs_per_worker, asked.parent_share
-        self._shares = share_out(len(factories), *each, together=together(factories))
+        num_rows = num_rows_of(factories)
+        each = sources_per_worker(asked.envs_per_worker, num_rows)
+        shared_out = share_out(len(factories), asked.workers, each, asked.parent_share)
+        self._shares = [rows_of(share, num_rows) for share in shared_out]
         self.parent_share = bool(asked.parent_share) and len(self._shares) > 1
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
         self._step_expected = self._expected("rows", "step_timeout")
@@ -77,7 +80,7 @@ class Processes(Workers[Link], Runner):
         for worker, init in zip(self._workers, inits, strict=True):
             self._initiate(worker, init)
         if own:
-            self.own = LocalRows(own, self._factories[own[0] :], self.books.interrupts)
+            self.own = LocalRows(own, self._factories[shared_out[-1].start :], self.books.interrupts)
             self._descriptions.update(self.own.make(self.books.autoreset, debug=self.books.debug))
         first = self._await_made()
         self._allocate(first)
