@@ -120,8 +120,8 @@ class Core:
         counts, lost = restarts.counts.copy(), recovery.lost_episodes.copy()
         return Health(counts, lost, tuple(restarts.reasons), self.runner.health())
 
-    def follow(self, schedules: Sequence[bytes]) -> None:
-        """Have seedless resets get what these schedules say, one for each sub-environment."""
+    def follow(self, schedule: bytes) -> None:
+        """Have seedless resets get what a ``Schedule`` says, which was pickled."""
         if self.books.agents:
             raise PlanError(
                 f"expected an environment of one agent, got {self.description.name}, a game: its games go on from one "
@@ -132,21 +132,21 @@ class Core:
                 f"{self.runner.engine}: an engine resets its sub-environments itself; for a schedule of seeds, "
                 "use one of vecwrap's backends"
             )
-        self.calls.of_each("follow", [(schedule,) for schedule in schedules])
-        self.books.slots.scheduled[:] = 0
+        self.calls.of_each("follow", [(schedule, 0)] * self.num_envs)
         self.on_schedule = True
         if self.books.recovery is not None:
-            self.books.recovery.follow(schedules)
+            self.books.recovery.schedule = schedule
+            self.books.recovery.scheduled[:] = 0
 
-    def scheduled(self) -> tuple[dict[str, Any], ...]:
-        return tuple(self.calls.of_all("scheduled"))
+    def scheduled(self) -> list[int]:
+        """How many episodes the schedule has supplied to each sub-environment."""
+        return self.calls.of_all("scheduled")
 
-    def go_on_in_schedule(self, states: Sequence[dict[str, Any]]) -> None:
-        self.calls.of_each("go_on_in_schedule", [(state,) for state in states])
-        episodes = [state["episodes"] for state in states]
-        self.books.slots.scheduled[:] = episodes
+    def go_on_in_schedule(self, scheduled: Sequence[int]) -> None:
+        self.calls.of_each("go_on_in_schedule", [(number,) for number in scheduled])
+        self.books.slots.scheduled[:] = scheduled
         if self.books.recovery is not None:
-            self.books.recovery.go_on_in_schedule(episodes)
+            self.books.recovery.scheduled[:] = scheduled
 
     def leave_seed_to_schedules(self) -> None:
         """Keep build's seed from restarting schedules: it serves only first resets without a scheduled seed."""

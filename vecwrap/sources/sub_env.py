@@ -247,21 +247,18 @@ class SubEnv(Source):
         slots.first[row] = state["first"]
         self._autoresetting = self._in_stride = False
 
-    def _follow(self, schedule: bytes, episodes: int = 0) -> None:
+    def _follow(self, schedule: bytes, scheduled: int) -> None:
         self._schedule = pickle.loads(schedule)
-        self._go_on_in_schedule({"episodes": episodes, "remembered": None})
+        self._go_on_in_schedule(scheduled)
 
     def _leave_seed(self, seed: int | None) -> None:
         self._seed_of_takeover = seed
 
-    def _scheduled(self) -> dict[str, Any]:
-        assert self._schedule is not None
-        return self._schedule.state()
+    def _scheduled(self) -> int:
+        return int(self._slots.scheduled[self._row])
 
-    def _go_on_in_schedule(self, state: dict[str, Any]) -> None:
-        assert self._schedule is not None
-        self._schedule.load(state)
-        self._slots.scheduled[self._row] = self._schedule.episodes
+    def _go_on_in_schedule(self, scheduled: int) -> None:
+        self._slots.scheduled[self._row] = scheduled
 
     def restore(self, takeovers: Sequence[Takeover]) -> None:
         (takeover,) = takeovers
@@ -368,8 +365,12 @@ class SubEnv(Source):
             if self._tap is None or not self._tap.first:
                 return observation, _told(info, None)
             # the game ended within its reset; the new one that follows is the schedule's
-        seed, options = schedule.next(seed, options)
-        self._slots.scheduled[self._row] = schedule.episodes
+        if seed is not None:  # it begins the schedule anew
+            self._go_on_in_schedule(0)
+        if seed is None or schedule.replace:
+            episode = self._scheduled()
+            seed, options = schedule.reset(episode, self.index, options)
+            self._go_on_in_schedule(episode + 1)
         observation, info = self._reset_env(seed, options)
         return observation, _told(info, seed)
 
