@@ -122,12 +122,14 @@ class LocalRows:
         else:
             self._slots.actions.fill(slice(None), actions)
             done, failures = self._group.step(self._group.rows)
-        if len(done) == len(self._env_ids):
+        if done == self._group.all_rows:
             return True
         self._slots.actions.fill(slice(None), actions)
         job = _Job(self._env_ids, None, None, self._frames, len(done) + len(failures), done, failures)
         self._jobs.append(job)
-        _raise_interrupt(failures)
+        if failures:
+            _raise_interrupt(failures)
+        self._interrupts.let_through()
         self._run(job, one=False)
         if job.failures:
             return False
@@ -170,10 +172,8 @@ class LocalRows:
     def _run(self, job: _Job, one: bool) -> None:
         if job.frames is not self._frames_set:
             self._set_frames(job.frames)
-        self._interrupts.hold()
         while job.begun < len(job.env_ids):
-            if self._interrupts.came():
-                self._interrupts.let_through()
+            self._interrupts.hold()
             begin = job.begun
             end = begin + self._group.first_of(job.env_ids[begin:]) if one else len(job.env_ids)
             rows = job.env_ids[begin:end]
@@ -184,9 +184,12 @@ class LocalRows:
             job.begun += len(done) + len(failures)
             job.done += done
             job.failures += failures
-            _raise_interrupt(failures)
+            if failures:
+                _raise_interrupt(failures)
             if one:
                 return
+            if job.begun < len(job.env_ids):
+                self._interrupts.let_through()
 
     def _set_frames(self, frames: Sequence[Frames]) -> None:
         self._group.want_frames(frames)
@@ -212,7 +215,8 @@ class LocalRows:
             values, failures = self._group.call(*now)
             self._values.update(values)
             self._failures += failures
-            _raise_interrupt(failures)
+            if failures:
+                _raise_interrupt(failures)
         return self._values, self._failures
 
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
@@ -226,6 +230,6 @@ class LocalRows:
 
 def _raise_interrupt(failures: Sequence[Failure]) -> None:
     """Raise the interrupt of the program's own that ended a loop over sources, if the last failure is one."""
-    cause = failures[-1].cause if failures else None
+    cause = failures[-1].cause
     if cause is not None and is_interrupt(cause):
         raise cause

@@ -52,6 +52,7 @@ class SourceGroup:
         self._slots: Slots
         self._first_row = 0
         self.rows = range(0)  # in the slots
+        self.all_rows: list[int] = []  # the same
         self._source_of: list[Source] = []  # by row, counted from the first
         self.sources: list[Source] = []
 
@@ -83,6 +84,7 @@ class SourceGroup:
         self._slots = slots
         self._first_row = first_row
         self.rows = range(first_row, first_row + len(self._source_of))
+        self.all_rows = list(self.rows)
         for source in self.sources:
             source.attach(slots, first_row + source.index - self._first_index)
 
@@ -98,7 +100,12 @@ class SourceGroup:
         Returns:
             The rows that are done, and the failures of the others.
         """
-        sources = self.sources if rows is self.rows else self._sources_of(rows)
+        whole = rows == self.rows or rows == self.all_rows  # one of these is what most steps bring
+        sources = self.sources
+        if not whole:
+            sources = [self._source_of[row - self._first_row] for row in rows]
+            if self.of_several:
+                sources = list(dict.fromkeys(sources))
         each: Iterable[Any] = repeat(None)
         if self.take_actions:
             each = self._slots.actions.get_all(rows) if actions is None else actions
@@ -107,7 +114,7 @@ class SourceGroup:
         failed: set[Source] = set()
         begun = 0
         for source, action in zip(sources, each, strict=False):
-            if came is not None and came() and begun:
+            if came is not None and begun and came():
                 break
             begun += 1
             try:
@@ -118,8 +125,9 @@ class SourceGroup:
                 failed.add(source)
                 if own:  # how far it got is unknown
                     break
-        if begun == len(sources) and not failed:
-            return list(rows), failures
+        else:
+            if not failed:
+                return list(self.all_rows if whole else rows), failures
         done = [source for source in sources[:begun] if source not in failed]
         return [row for source in done for row in source.rows], failures
 
@@ -130,7 +138,7 @@ class SourceGroup:
         done: list[int] = []
         failures: list[Failure] = []
         for source, own_rows, own_seeds in self._by_source(rows, seeds):
-            if self._came is not None and self._came() and (done or failures):
+            if self._came is not None and (done or failures) and self._came():
                 break
             try:
                 source.reset(own_rows, own_seeds, options)
@@ -239,11 +247,6 @@ class SourceGroup:
         return errors
 
     # -- parts ---------------------------------------------------------------------------------------------------------
-
-    def _sources_of(self, rows: Sequence[int]) -> Sequence[Source]:
-        first = self._first_row
-        sources = [self._source_of[row - first] for row in rows]
-        return list(dict.fromkeys(sources)) if self.of_several else sources
 
     def _by_source(self, rows: Sequence[int], values: Sequence[_T]) -> list[tuple[Source, list[int], list[_T]]]:
         """Return each source of these rows, with those of its rows, counted from its first, and their values."""

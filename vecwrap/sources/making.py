@@ -12,9 +12,12 @@ from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.game import Game
+from vecwrap.sources.game_env import is_parallel, refuse_other
+from vecwrap.sources.parallel_game import ParallelGame
 from vecwrap.sources.seats import ALL, Seats
 from vecwrap.sources.source import Source
 from vecwrap.sources.sub_env import Factory, SeveralAgentsError, SubEnv, factory_name
+from vecwrap.sources.turn_game import TurnGame
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,9 @@ def make_source(index: int, factory: Factory, mode: Autoreset, *, debug: bool) -
 
 def _around(made: Any, index: int, factory: EngineFactory | GameFactory, mode: Autoreset) -> Engine | Game:
     if isinstance(factory, GameFactory):
-        return Game(made, index // factory.num_rows, mode, factory.make, factory.seats)
+        refuse_other(made)
+        kind = ParallelGame if is_parallel(made) else TurnGame
+        return kind(made, index // factory.num_rows, mode, factory.make, factory.seats)
     return made if isinstance(made, Engine) else Engine(made)
 
 

@@ -266,7 +266,7 @@ class Worker:
         if payload is not None:
             self._slots.actions.load(rows, payload)
         for group in self._answered_apart(rows):
-            self._send_rows(len(group) if self._each else 1, "step", *self._step_rows(group))
+            self._send_rows(len(group) if self._each else 1, "step", *self._group.step(self._there(group)))
 
     def _answered_apart(self, rows: Sequence[int]) -> list[Sequence[int]]:
         """Return the rows of each answer: all of them, or source by source."""
@@ -283,18 +283,15 @@ class Worker:
             self._step_group(lane, len(group), group)
 
     def _step_group(self, lane: LaneOfWorker, answers: int, rows: Sequence[int]) -> None:
-        done, failures = self._step_rows(rows)
+        done, failures = self._group.step(self._there(rows) if self._not_there else rows)
         self._leave_if_copied()
         piped = len(done) < len(rows) or len(self._slots.entirely_shared(done)) < len(done)
         if piped:
             self._send_rows(answers, "step", done, failures)
         lane.answer(answers, piped=piped)
 
-    def _step_rows(self, rows: Sequence[int]) -> tuple[list[int], list[Failure]]:
-        return self._group.step(self._there(rows))
-
-    def _there(self, rows: Sequence[int]) -> Sequence[int]:
-        return [row for row in rows if row not in self._not_there] if self._not_there else rows
+    def _there(self, rows: Sequence[int]) -> list[int]:
+        return [row for row in rows if row not in self._not_there]
 
     def _is_own(self, error: BaseException) -> bool:
         """In a worker nothing that an environment raises is the program's own."""
