@@ -17,7 +17,7 @@ from tests.backs import DummyBackend
 from tests.faults.faulty import Faulty, factories
 from tests.waiting import until
 from vecwrap.backends.ray_cluster import Node, RayOptions, share_out_over
-from vecwrap.backends.workers.asking import rows_of, sources_per_worker
+from vecwrap.backends.workers.shares import rows_of, sources_per_worker
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same
 

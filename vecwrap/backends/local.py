@@ -74,11 +74,7 @@ class LocalRows:
 
         ``restart``: lost ones are recreated, so that an error says why these are not.
         """
-        try:
-            return dict(self._group.make(mode, debug=debug))
-        except CouldNotMake as reason:
-            failure = of_first_start(reason.failure, reason.factory, restart=restart)
-            raise failure.error() from reason.__cause__
+        return make_all(self._group, mode, debug=debug, restart=restart)
 
     @property
     def sources(self) -> Sequence[Source]:
@@ -87,14 +83,8 @@ class LocalRows:
 
     @property
     def envs(self) -> list[Any] | None:
-        """The environments of these, each in its wrappers, a game for each of its rows; None if an engine has none."""
-        found: list[Any] = []
-        for source in self.sources:
-            envs = source.envs()
-            if envs is None:
-                return None
-            found += envs
-        return found
+        """The environments of these, as of ``SourceGroup``."""
+        return self._group.envs()
 
     def attach(self, slots: Slots) -> None:
         """Set where the results go: into these slots."""
@@ -222,10 +212,28 @@ class LocalRows:
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         """Close them all, despite errors and interrupts; then raise the first error. Engines may be in a hurry."""
         self._jobs.clear()
-        errors = self._group.close(timeout, terminate)
-        if errors:
-            del errors[1:]
-            raise errors.pop()  # popped, so that no frame keeps it, and with it the sub-environment's memory, alive
+        close_all(self._group, timeout, terminate)
+
+
+def make_all(group: SourceGroup, mode: Autoreset, *, debug: bool, restart: bool) -> dict[int, Description]:
+    """Make all sources in this process; return the description of each, by its first row.
+
+    Raises:
+        SubEnvError: one could not be made; with ``restart`` it says why that is not repeated.
+    """
+    try:
+        return dict(group.make(mode, debug=debug))
+    except CouldNotMake as reason:
+        failure = of_first_start(reason.failure, reason.factory, restart=restart)
+        raise failure.error() from reason.__cause__
+
+
+def close_all(group: SourceGroup, timeout: float, terminate: bool) -> None:
+    """Close all sources in this process, then raise the first error."""
+    errors = group.close(timeout, terminate)
+    if errors:
+        del errors[1:]
+        raise errors.pop()  # popped, so that no frame keeps it, and with it the sub-environment's memory, alive
 
 
 def _raise_interrupt(failures: Sequence[Failure]) -> None:

@@ -17,9 +17,10 @@ from typing import Any, ClassVar
 
 from vecwrap.backends.ray_actor import Reply, host_class, unpack
 from vecwrap.backends.ray_cluster import Cluster, RayOptions, share_out_over
-from vecwrap.backends.workers.asking import AnyWorker, Expected, Workers, rows_of, sources_per_worker
+from vecwrap.backends.workers.asking import AnyWorker, Expected, Workers
 from vecwrap.backends.workers.launch import ONE_THREAD
 from vecwrap.backends.workers.messages import encode_for_worker
+from vecwrap.backends.workers.shares import rows_of, sources_per_worker
 from vecwrap.env.books import LOOK
 from vecwrap.env.runner import Runner
 from vecwrap.errors import BackendError, PlanError, VecwrapError

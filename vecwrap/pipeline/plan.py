@@ -17,9 +17,9 @@ from typing import Any
 
 from vecwrap.backends.dummy import Dummy, around
 from vecwrap.backends.one_for_all import one_for_all
-from vecwrap.backends.workers.asking import share_out, sources_per_worker
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.process import Processes
+from vecwrap.backends.workers.shares import share_out, sources_per_worker
 from vecwrap.env.backend import Backend
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv

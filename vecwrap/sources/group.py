@@ -79,6 +79,16 @@ class SourceGroup:
         refuse_one_for_several(self.sources)
         return descriptions
 
+    def envs(self) -> list[Any] | None:
+        """Return the environment of each row, in its wrappers, or its game; None if an engine has none here."""
+        found: list[Any] = []
+        for source in self.sources:
+            envs = source.envs()
+            if envs is None:
+                return None
+            found += envs
+        return found
+
     def attach(self, slots: Slots, first_row: int) -> None:
         """Set where the results go: into these slots, from this row on."""
         self._slots = slots
@@ -158,7 +168,7 @@ class SourceGroup:
             number += 1
         return number
 
-    def in_groups(self, rows: Sequence[int]) -> list[Sequence[int]]:
+    def in_groups(self, rows: Sequence[int]) -> list[list[int]]:
         """Return these rows source by source."""
         first = self._first_row
         return [list(group) for _, group in groupby(rows, key=lambda row: self._source_of[row - first])]

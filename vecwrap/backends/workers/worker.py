@@ -268,7 +268,7 @@ class Worker:
         for group in self._answered_apart(rows):
             self._send_rows(len(group) if self._each else 1, "step", *self._group.step(self._there(group)))
 
-    def _answered_apart(self, rows: Sequence[int]) -> list[Sequence[int]]:
+    def _answered_apart(self, rows: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return the rows of each answer: all of them, or source by source."""
         return self._group.in_groups(rows) if self._each else [rows]
 
