@@ -27,7 +27,7 @@ from vecwrap.rows.normalizers import RewardNormalizer
 from vecwrap.rows.step_result import Autoreset, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
-from vecwrap.sources.parts import of_engines, of_games, together
+from vecwrap.sources.making import EngineFactory, GameFactory, num_rows_of
 from vecwrap.sources.sub_env import Factory
 
 __all__ = ["Core"]
@@ -49,13 +49,15 @@ class Core:
         seed: int | None,
         start_index: int,
     ) -> None:
-        num_envs, batch_size = len(factories), settings["batch_size"]
         if not factories:
             raise PlanError("n: expected at least one sub-environment, got 0 factories")
+        rows = num_rows_of(factories)  # of each source
+        num_envs, batch_size = len(factories) * rows, settings["batch_size"]
         if batch_size is not None and not 1 <= batch_size <= num_envs:
             raise PlanError(f"batch_size: expected 1 to n={num_envs}, got {batch_size}")
-        recovery, rows, engines = None, together(factories), of_engines(factories)
-        agents = rows if of_games(factories) else 0  # of a game
+        recovery = None
+        engines = isinstance(factories[0], EngineFactory)
+        agents = rows if isinstance(factories[0], GameFactory) else 0  # of a game
         if batch_size is not None and rows > 1 and not agents:
             raise PlanError(f"batch_size: the {rows} rows of an engine step and arrive together; leave it out")
         if batch_size is not None and agents and batch_size % agents:

@@ -28,7 +28,7 @@ from vecwrap.rows.infos import make_room, own_copy
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, IntArray, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.saving import is_plain
-from vecwrap.sources.sub_env import Takeover
+from vecwrap.sources.source import Takeover
 
 
 @dataclass(frozen=True)
