@@ -611,7 +611,7 @@ def test_what_is_made_anew_amid_an_interrupt_is_made_anew_by_the_next_wait(make,
 def test_what_is_made_anew_amid_an_interrupt_takes_no_other_row_with_it(wait, monkeypatch):
     env = DummyBackend([counter()] * 3, on_failure="restart", batch_size=wait.get("batch_size"))
     env.reset(seed=1)
-    env.unwrapped.runner.local.sub_envs[0].env.step = None
+    env.unwrapped.runner.local.sources[0].env.step = None
     env.send([0, 0, 0])
     interrupted(env.runner, "recreate", monkeypatch, after=False)
     came = []

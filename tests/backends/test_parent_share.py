@@ -12,7 +12,7 @@ import pytest
 import vecwrap
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from vecwrap.backends.workers import process, shared
-from vecwrap.backends.workers.asking import share_out
+from vecwrap.backends.workers.shares import share_out
 from vecwrap.errors import PlanError, SubEnvError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec

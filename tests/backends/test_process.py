@@ -15,12 +15,12 @@ from tests.backs import ShmemBackend, SubprocessBackend
 from tests.toys import counter
 from tests.waiting import until
 from vecwrap.backends.shmem import Shmem
-from vecwrap.backends.workers import launch, process
-from vecwrap.backends.workers.asking import share_out
+from vecwrap.backends.workers import launch, link, process
 from vecwrap.backends.workers.launch import ONE_THREAD, worker_environment, worker_variables
 from vecwrap.backends.workers.link import Link
 from vecwrap.backends.workers.options import ProcessOptions, check_start_method
 from vecwrap.backends.workers.shared import _CORE, _DONE, Bell
+from vecwrap.backends.workers.shares import share_out
 from vecwrap.errors import BackendError, PlanError
 from vecwrap.testing import toy
 from vecwrap.testing.toys import Holdings, assert_nothing_left
@@ -174,7 +174,7 @@ def test_workers_that_would_take_the_parents_core_are_asked_last(cores, order, w
     asked = []
     ask = Link.ask
     monkeypatch.setattr(Link, "ask", lambda link, *arguments: asked.append(link.number) or ask(link, *arguments))
-    monkeypatch.setattr(process, "current_core", lambda: 1)
+    monkeypatch.setattr(link, "current_core", lambda: 1)
     with ShmemBackend([toy()] * 6, workers=3) as env, ShmemBackend([toy()] * 6, workers=1) as alone:
         for each in (env, alone):
             each.reset(seed=1)

@@ -17,6 +17,7 @@ from tests.backs import DummyBackend
 from tests.faults.faulty import Faulty, factories
 from tests.waiting import until
 from vecwrap.backends.ray_cluster import Node, RayOptions, share_out_over
+from vecwrap.backends.workers.shares import rows_of, sources_per_worker
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same
 
@@ -91,9 +92,9 @@ def test_there_are_as_many_actors_as_nodes_have_room_for(each, actors):
 def test_no_game_is_split_between_actors():
     nodes = [Node("10.0.0.1", {"CPU": 2.0})]
     expected = [range(4), range(4, 6)]
-    assert share_out_over(6, None, None, nodes, 1.0, together=2) == expected
-    assert share_out_over(6, 2, None, nodes, 1.0, together=2) == expected
-    assert share_out_over(6, None, 4, nodes, 1.0, together=2) == expected
+    for workers, each in ((None, None), (2, None), (None, 4)):
+        shares = share_out_over(3, workers, sources_per_worker(each, 2), nodes, 1.0)
+        assert [rows_of(share, 2) for share in shares] == expected
 
 
 # -- where actors go ---------------------------------------------------------------------------------------------------

@@ -649,7 +649,7 @@ def test_close_by_another_thread_while_a_restart_is_waited_for(backend, mode, wa
     assert not thread.is_alive()
     assert told == [ClosedEnvironmentError]
     if backend is DummyBackend:
-        assert env.unwrapped.runner.local.sub_envs == []
+        assert env.unwrapped.runner.local.sources == []
 
 
 def test_what_is_made_in_an_environment_that_was_closed_meanwhile_is_closed_too():

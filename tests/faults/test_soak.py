@@ -16,7 +16,7 @@ import pytest
 
 from tests.backs import ShmemBackend, SubprocessBackend
 from tests.faults.model import Model
-from vecwrap.backends.workers.asking import share_out
+from vecwrap.backends.workers.shares import share_out
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 gymnasium.register_envs(ale_py)

@@ -79,7 +79,7 @@ def test_only_a_part_of_the_steps_is_timed_and_afterwards_none():
         play(env, 1, cost=10_000)
     times.stop()
     assert attributes(env) == before
-    assert "step" not in vars(env.core.runner.local.sub_envs[0])
+    assert "step" not in vars(env.core.runner.local.sources[0])
     assert env.core.books.stopwatches == []
 
 

@@ -179,7 +179,7 @@ def test_arguments_are_copied_for_each_environment_and_never_changed() -> None:
     for value in (Attributes(a=1), Linked(a=1), OrderedDict(a=1), {"a": 1}):
         with vecwrap.build(Holds, 2, backend="dummy", env_kwargs={"value": value}) as env:
             env.call("spoil")
-            first, second = env.unwrapped.runner.local.sub_envs
+            first, second = env.unwrapped.runner.local.sources
             assert first.env.unwrapped.value["a"] == "spoilt"
             assert first.env.unwrapped.value is not second.env.unwrapped.value
             if isinstance(value, (Attributes, Linked)):
@@ -207,7 +207,7 @@ def test_what_cannot_be_copied_is_passed_as_it_is_beside_what_can() -> None:
             ):
                 env = vecwrap.build(target, 2, backend="dummy", env_kwargs=kwargs)
             (held, other), _ = (
-                (each.env.unwrapped.value, each.env.unwrapped.other) for each in env.unwrapped.runner.local.sub_envs
+                (each.env.unwrapped.value, each.env.unwrapped.other) for each in env.unwrapped.runner.local.sources
             )
             assert held is lock
             assert other is not inner

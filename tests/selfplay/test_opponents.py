@@ -16,7 +16,7 @@ from vecwrap.rows.batch import leaves
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.infos import row_of
 from vecwrap.selfplay.opponents import Opponents
-from vecwrap.sources.parts import PartFactory
+from vecwrap.sources.making import GameFactory
 from vecwrap.testing import Subject
 from vecwrap.testing import wrappers as kit
 
@@ -596,7 +596,7 @@ def games(make_backend, k):
     """A constructor of backends of games of ``k``, for the laws of wrappers."""
 
     def make(factories, batch_size=None, **options):
-        parts = [PartFactory(factory, row, k, of_game=True) for factory in factories for row in range(k)]
+        parts = [GameFactory(factory, k) for factory in factories]
         return make_backend(parts, batch_size=None if batch_size is None else batch_size * k, **options)
 
     return make

@@ -18,7 +18,7 @@ from vecwrap.errors import ArgumentError, BackendError, PlanError, SubEnvError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.compare import assert_same
-from vecwrap.sources.parts import PartFactory
+from vecwrap.sources.making import EngineFactory
 from vecwrap.testing import toy
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 
@@ -39,7 +39,7 @@ def backend(request):
 
 
 def parts(make, number=2, rows=K):
-    return [PartFactory(make, row, rows) for _ in range(number) for row in range(rows)]
+    return [EngineFactory(make, rows)] * number
 
 
 def sync(kind, mode):
@@ -329,12 +329,12 @@ class Scattered(Dummy):
 
     def start(self, factories):
         for i, factory in enumerate(factories):
-            LocalRows([i], [factory], self.books.interrupts).make(self.books.autoreset, debug=False)
+            LocalRows([i], [factory], self.books.interrupts)
 
 
 def test_a_runner_that_splits_an_engine_is_told_what_stays_together():
-    said = "PlanError in make: expected row 1 of 3 in one place with row 0, .* vecwrap.sources.parts.together says"
-    with pytest.raises(SubEnvError, match=said):
+    said = "expected sub-environments 0 to 0 to be all rows of 1 sources of 3, whose rows step together"
+    with pytest.raises(PlanError, match=said):
         Backend(Scattered(), parts(partial(CartPoleVectorEnv, K)), autoreset="next_step")
 
 

@@ -20,7 +20,7 @@ from tests.game_rows import (
 from vecwrap.rows import batch as batches
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.infos import row_of
-from vecwrap.sources.parts import PartFactory
+from vecwrap.sources.making import GameFactory
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_reward import NormalizeReward
 
@@ -70,7 +70,7 @@ class Trial:
 
     def __init__(self, kind, mode, backend, seed):
         make, (start, self.faults) = KINDS[kind], BACKENDS[backend]
-        factories = [PartFactory(make, row, AGENTS, of_game=True) for _ in range(GAMES) for row in range(AGENTS)]
+        factories = [GameFactory(make, AGENTS)] * GAMES
         options = {"on_failure": "restart", "restart_backoff": 0.0, "max_restarts": None}
         self.kept = Rows(start(factories, autoreset=mode, **options))
         self.statistics = NormalizeReward(self.kept, gamma=GAMMA)

@@ -15,7 +15,7 @@ from vecwrap.errors import ArgumentError, PlanError, ResetNeededError, SubEnvErr
 from vecwrap.rows import batch as batches
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.infos import row_of
-from vecwrap.sources.parts import PartFactory
+from vecwrap.sources.making import GameFactory
 from vecwrap.wrappers.monitor import Monitor
 
 BACKENDS = {
@@ -173,7 +173,7 @@ STEPS = {"chess": 60, "archers": 30, "pursuit": 40}  # of those that cost much
 
 
 def parts(make, k, games=4):
-    return [PartFactory(make, row, k, of_game=True) for _ in range(games) for row in range(k)]
+    return [GameFactory(make, k)] * games
 
 
 class Look(vecwrap.VecEnvWrapper):

@@ -216,7 +216,7 @@ def attributes(env):
     """What each object of the chain holds by itself, and what its methods are."""
     root = env.unwrapped
     things = [*env.chain, env.face, *(wrapper.rows for wrapper in env.chain), root.core.slots]
-    for sub_env in root.runner.local.sub_envs if root.backend == "dummy" else ():
+    for sub_env in root.runner.local.sources if root.backend == "dummy" else ():
         inner = sub_env.env
         while isinstance(inner, gymnasium.Wrapper):
             things.append(inner)

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-from collections import Counter
 from functools import partial
 
 import gymnasium
@@ -16,7 +15,7 @@ from tests.backs import DummyBackend, EngineBackend, ShmemBackend, SubprocessBac
 from tests.streams import Lives
 from tests.toys import LastLife
 from tests.waiting import gone
-from vecwrap.errors import PlanError, SpecError, SubEnvError
+from vecwrap.errors import CheckpointError, PlanError, SpecError, SubEnvError
 from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.testing.toys import BadManners
 from vecwrap.wrappers.episodic_life import EpisodicLife
@@ -51,11 +50,15 @@ class Levels(gymnasium.Env):
 
 
 class Breaks(Levels):
-    """Raises in a step with action 1; offers its state."""
+    """Raises in a step with action 1, or ends its process with action 2; offers its state."""
+
+    action_space = spaces.Discrete(3)
 
     def step(self, action):
         if action == 1:
             raise RuntimeError("asked to raise")
+        if action == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
         return super().step(action)
 
     def state_dict(self):
@@ -78,6 +81,24 @@ def play(env, steps=12):
         if mode in ("disabled", "episodic") and ended.any():
             env.reset(options={"reset_mask": ended})
     return env.get_attr("given")
+
+
+def begun(env, actions):
+    """The seeds that the infos tell of each sub-environment, from the first reset on, resetting what asks for it."""
+    told = [[] for _ in range(env.num_envs)]
+
+    def note(infos):
+        for i in np.flatnonzero(infos.get("_episode_seed", ())):
+            told[i].append(int(infos["episode_seed"][i]))
+
+    note(env.reset()[1])
+    for each in actions:
+        *_, terminations, truncations, infos = env.step(each)
+        note(infos)
+        ended = terminations | truncations
+        if env.core.autoreset.value in ("disabled", "episodic") and ended.any():
+            note(env.reset(options={"reset_mask": ended})[1])
+    return told
 
 
 def seeds(given):
@@ -213,57 +234,45 @@ def test_what_a_function_remembers_no_other_sub_environment_sees():
         assert first == second == expected
 
 
-def test_follow_changes_the_schedule():
-    with SeedEachEpisode(DummyBackend(make((1,))), [1, 2, 3]) as env:
-        env.reset()
-        env.step([0])
-        env.follow(squares)
-        env.step([0])
-        assert seeds(play(env, 1)[0]) == [1, 2, 0, 1]
+LOSSES = [(DummyBackend, 1, {}), (ShmemBackend, 2, {"workers": 2})]
 
 
-@pytest.mark.parametrize("steps", [0, 1])
-@pytest.mark.parametrize("mode", ["same_step", "next_step"])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_what_is_lost_before_its_first_reset_in_another_schedule_begins_that_one_at_its_first_episode(
-    backend, mode, steps
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("entries", "use", "entry"),
+    [
+        (range(100, 120), "cycle", lambda episode, i: 100 + 10 * i + episode),
+        (range(100, 140), "once", lambda episode, i: 100 + 2 * episode + i),
+        (squares, "cycle", squares),
+    ],
+    ids=["a list", "a list, once", "a function"],
+)
+@pytest.mark.parametrize(("backend", "loses", "options"), LOSSES, ids=["dummy", "shmem"])
+def test_what_is_lost_goes_on_with_the_entry_after_the_lost_episodes(
+    backend, loses, options, mode, entries, use, entry
 ):
-    settings = {"autoreset": mode, "on_failure": "restart", **({} if backend is DummyBackend else {"workers": 1})}
-    with SeedEachEpisode(backend([Breaks] * 2, **settings), range(100, 120)) as env:
-        env.reset()
-        play(env, 6 if mode == "same_step" else 5)
-        env.follow(range(500, 510))
-        for _ in range(steps):
-            env.step([0, 0])
-        infos = [env.step(actions)[4] for actions in ([1, 0], *[[0, 0]] * 6)]
-        begun = [info["episode_seed"][0] for info in infos if "_episode_seed" in info and info["_episode_seed"][0]]
-        assert begun == ([500, 501, 502] if mode == "same_step" else [500, 501])
+    """None is played twice and none left out, of a list in either use and of a function."""
+    actions = [[0, 0]] * 3 + [[0, loses]] + [[0, 0]] * 2 + [[loses, 0]] + [[0, 0]] * 5
+    made = backend([partial(Breaks, 2)] * 2, autoreset=mode, on_failure="restart", restart_backoff=0.0, **options)
+    with SeedEachEpisode(made, entries, use=use) as env:
+        told = begun(env, actions)
+        assert env.health().restarts.tolist() == [1, 1]
+    for i, played in enumerate(told):
+        assert len(played) >= 5
+        assert played == [entry(episode, i) for episode in range(len(played))]
 
 
-def test_episodes_that_could_not_begin_are_not_left_out_of_another_schedule():
-    now, asked = 0.0, []
-    once = {"on_failure": "restart", "max_restarts": 1, "restart_backoff": 0.0}
-
-    class BreaksInReset(Breaks):
-        def reset(self, **given):
-            if asked:
-                raise RuntimeError(asked.pop())
-            return super().reset(**given)
-
-    env = SeedEachEpisode(DummyBackend([BreaksInReset], **once), range(100, 120))
-    env.core.books.recovery.restarts.clock = lambda: now
-    env.reset()
-    env.step([1])
-    asked.append("the one restart is used up")
-    with pytest.raises(SubEnvError, match="not recreated"):
-        env.reset()
-    env.follow(range(500, 510))
-    now = 100.0  # and there may be another, after a step
-    assert env.reset()[1]["episode_seed"].tolist() == [500]
-    env.step([0])
-    asked.append("made anew")
-    assert env.reset()[1]["episode_seed"].tolist() == [502]
-    env.close()
+@pytest.mark.parametrize("use", ["cycle", "once"])
+def test_what_rests_when_its_worker_ends_leaves_no_entry_out(use):
+    made = ShmemBackend([partial(Breaks, 1), partial(Breaks, 9)], autoreset="episodic", on_failure="restart", workers=1)
+    with SeedEachEpisode(made, range(100, 108), use=use) as env:
+        first = env.reset()[1]["episode_seed"]
+        env.step([0, 0])
+        ended = env.step([0, 2])[3]
+        assert ended.tolist() == [False, True]
+        second = env.reset()[1]["episode_seed"]
+        step = 1 if use == "cycle" else 2
+        assert second.tolist() == (first + step).tolist()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -390,51 +399,42 @@ def test_what_is_lost_in_the_reset_that_a_load_asks_for_has_another_seed_where_t
         assert seeds(other.get_attr("given")[0]) == np.random.SeedSequence([5, 1]).generate_state(1).tolist()
 
 
-class Rising:
-    """Remembers in attributes; what no file can hold is left as it is made."""
+class Counting:
+    """Keeps a count of its own, which no sub-environment hands on."""
 
-    def __init__(self):
-        self.level, self.given = 0, []
-        self.lock = None  # is no data in a sub-environment
+    calls = 0
 
     def __call__(self, episode, index):
-        self.lock = self.lock or threading.Lock()
-        self.level += 10
-        self.given.append(self.level + index)
-        return sum(self.given)
-
-    def next(self, episode, index):
-        return self(episode, index)
+        self.calls += 1
+        return 1000 * self.calls + episode
 
 
-class Rolling:
-    """Remembers what is no data, and says itself what of it is to be kept."""
+def test_what_a_function_keeps_itself_begins_anew_where_its_sub_environment_does():
+    def make():
+        return SeedEachEpisode(DummyBackend([partial(Breaks, 1)], on_failure="restart"), Counting())
 
-    def __init__(self):
-        self.generator = np.random.default_rng(1)
-
-    def __call__(self, episode, index):
-        return int(self.generator.integers(1000))
-
-    def state_dict(self):
-        return {"generator": self.generator.bit_generator.state}
-
-    def load_state_dict(self, state):
-        self.generator.bit_generator.state = state["generator"]
+    with make() as env, make() as other:
+        assert begun(env, [[0], [0], [1], [0]]) == [[1000, 2001, 3002, 1003, 2004]]
+        other.load_state_dict(env.state_dict())
+        assert begun(other, [[0]]) == [[1005, 2006]]
 
 
-@pytest.mark.parametrize("backend", [DummyBackend, SubprocessBackend])
-@pytest.mark.parametrize("rule", [Rising(), Rising().next, Rolling()], ids=["attributes", "a method", "its own state"])
-def test_what_a_function_remembers_is_saved(tmp_path, rule, backend):
-    with SeedEachEpisode(DummyBackend(make()), rule) as env, SeedEachEpisode(backend(make()), rule) as other:
-        env.reset()
-        play(env)
-        env.save(tmp_path / "state.npz")
-        before = [len(given) for given in env.get_attr("given")]
-        expected = [seeds(given[k:]) for given, k in zip(play(env), before, strict=True)]
-        other.load(tmp_path / "state.npz")
-        other.reset()
-        assert [given[:3] for given in map(seeds, play(other))] == [given[:3] for given in expected]
+@pytest.mark.parametrize("remembered", [None, {"attributes": {}}], ids=["a list", "a plain function"])
+def test_the_state_of_an_earlier_version_goes_on(remembered):
+    with SeedEachEpisode(DummyBackend(make()), squares) as env:
+        state = env.state_dict()
+        state["wrappers"] = [{"episodes": [3, 4, 5], "remembered": [remembered] * 3}]
+        env.load_state_dict(state)
+        assert begun(env, []) == [[9], [116], [225]]
+
+
+@pytest.mark.parametrize("remembered", [{"attributes": {"level": 3}}, {"own": {"generator": np.zeros(3)}}])
+def test_the_state_of_an_earlier_version_with_what_a_function_remembered_is_refused(remembered):
+    with SeedEachEpisode(DummyBackend(make()), squares) as env:
+        state = env.state_dict()
+        state["wrappers"] = [{"episodes": [3, 4, 5], "remembered": [remembered] * 3}]
+        with pytest.raises(CheckpointError, match="what its function remembered, which is no longer saved"):
+            env.load_state_dict(state)
 
 
 def test_a_reset_in_which_a_game_ends_gives_its_options_to_the_schedules_next_game_too():
@@ -444,25 +444,6 @@ def test_a_reset_in_which_a_game_ends_gives_its_options_to_the_schedules_next_ga
         env.step([0])
         env.reset(options={"level": 3})
         assert env.get_attr("seen") == ([0, 3, 3],)
-
-
-class Counting:
-    """Remembers in what a file would give back as a plain dict, which has no count of what was never there."""
-
-    def __init__(self):
-        self.given = Counter()
-
-    def __call__(self, episode, index):
-        self.given[index] += 1
-        return self.given[index]
-
-
-def test_what_no_file_gives_back_is_refused_with_its_name(tmp_path):
-    with SeedEachEpisode(DummyBackend(make()), Counting()) as env:
-        env.reset()
-        with pytest.raises(SubEnvError, match=r"the attribute given of Counting is a Counter, .* offer state_dict\(\)"):
-            env.save(tmp_path / "state.npz")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_function_that_raises_or_gives_nonsense_is_the_sub_environments_error():

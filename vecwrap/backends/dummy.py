@@ -15,8 +15,9 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, of_all
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.parts import PartFactory
-from vecwrap.sources.sub_env import Factory, Takeover
+from vecwrap.sources.making import EngineFactory
+from vecwrap.sources.source import Takeover
+from vecwrap.sources.sub_env import Factory
 
 
 class Dummy(Runner):
@@ -42,7 +43,7 @@ class Dummy(Runner):
 
     def start(self, factories: Sequence[Factory]) -> Description:
         books = self.books
-        self.local = LocalRows(range(len(factories)), factories, books.interrupts)
+        self.local = LocalRows(range(books.num_rows), factories, books.interrupts)
         descriptions = self.local.make(books.autoreset, debug=books.debug, restart=books.recovery is not None)
         description = of_all(list(descriptions.items()))
         books.slots = Slots(books.num_rows, description.observation_space, description.action_space)
@@ -53,8 +54,8 @@ class Dummy(Runner):
         self.local.step(env_ids.tolist())
 
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        for engine in self.local.engines:
-            engine.refuse_reset(seeds, options)
+        for source in self.local.sources:
+            source.refuse_reset(seeds, options)
 
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self.local.reset(env_ids.tolist(), seeds, options)
@@ -86,7 +87,7 @@ class Dummy(Runner):
         self.local.forget(env_ids)
 
     def recreate(self, takeovers: dict[int, Takeover]) -> None:
-        for failure in self.local.make_anew(takeovers):
+        for failure in self.local.recreate(takeovers):
             self.books.not_made(failure)
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
@@ -99,7 +100,7 @@ class Dummy(Runner):
         return self.local.envs
 
     def engines(self) -> Sequence[Any]:
-        return [engine.vector_env for engine in self.local.engines]
+        return [source.vector_env for source in self.local.sources if isinstance(source, Engine)]
 
     def stop(self, timeout: float, terminate: bool) -> None:
         if hasattr(self, "local"):
@@ -108,5 +109,4 @@ class Dummy(Runner):
 
 def around(engine: Engine, *, seed: int | None = None) -> Backend:
     """Return a backend with one engine, which is made already; ``seed`` as of every backend."""
-    factories = [PartFactory(lambda: engine, row, engine.num_rows) for row in range(engine.num_rows)]
-    return Backend(Dummy(), factories, autoreset=engine.mode, seed=seed)
+    return Backend(Dummy(), [EngineFactory(lambda: engine, engine.num_rows)], autoreset=engine.mode, seed=seed)

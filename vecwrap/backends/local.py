@@ -3,179 +3,151 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from vecwrap.interrupts import Interrupts, close_lost, is_interrupt
+from vecwrap.errors import PlanError
+from vecwrap.interrupts import Interrupts, is_interrupt
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
-from vecwrap.sources.engine import Engine
-from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.parts import Part, Source, announce, make_source, of_first_start, refuse_one_for_several
-from vecwrap.sources.sub_env import Factory, SubEnv, Takeover
+from vecwrap.sources.failure import CouldNotMake, Failure
+from vecwrap.sources.group import SourceGroup
+from vecwrap.sources.making import num_rows_of, of_first_start
+from vecwrap.sources.source import Source, Takeover
+from vecwrap.sources.sub_env import Factory
 
 
 @dataclass(slots=True)
 class _Job:
-    """Rows to be stepped, or reset with a seed and options each; and the frames wanted at the time of the request."""
+    """Rows to be stepped, or reset with a seed each and options; and the frames wanted at the time of the request."""
 
     env_ids: Sequence[int]
-    resets: Sequence[tuple[int | None, dict[str, Any] | None]] | None
-    frames: Mapping[int, Frames]
+    seeds: Sequence[int | None] | None  # None: to be stepped
+    options: dict[str, Any] | None
+    frames: Sequence[Frames]
     begun: int = 0  # how many of its rows have been started; none is started twice, even after an interrupt
     done: list[int] = field(default_factory=list)  # and failures: results that have not been reported yet
     failures: list[Failure] = field(default_factory=list)
 
     def row(self, k: int) -> _Job:
-        return _Job(self.env_ids[k : k + 1], None if self.resets is None else self.resets[k : k + 1], self.frames)
+        seeds = None if self.seeds is None else self.seeds[k : k + 1]
+        return _Job(self.env_ids[k : k + 1], seeds, self.options, self.frames)
 
     def without(self, rows: set[int]) -> _Job:
         """Return the job without these rows; rows that have been started stay, with their results."""
         left = [k for k, i in enumerate(self.env_ids) if k < self.begun or i not in rows]
-        resets = None if self.resets is None else [self.resets[k] for k in left]
-        return replace(self, env_ids=[self.env_ids[k] for k in left], resets=resets)
+        seeds = None if self.seeds is None else [self.seeds[k] for k in left]
+        return replace(self, env_ids=[self.env_ids[k] for k in left], seeds=seeds)
 
 
 class LocalRows:
     """Rows that are stepped here; requests wait in a queue until ``run``.
 
-    Interrupts are held back while a row is stepped or reset, and let through between rows.
+    Interrupts are held back while a source is stepped or reset, and let through between sources.
     """
 
     def __init__(self, env_ids: Sequence[int], factories: Sequence[Factory], interrupts: Interrupts) -> None:
         self._interrupts = interrupts
-        self._env_ids = env_ids
-        self._factories = dict(zip(env_ids, factories, strict=True))
-        self._sub_envs: dict[int, Source] = {}
+        self._env_ids = range(env_ids[0], env_ids[-1] + 1)
+        if len(self._env_ids) != len(factories) * num_rows_of(factories):
+            raise PlanError(
+                f"expected sub-environments {env_ids[0]} to {env_ids[-1]} to be all rows of {len(factories)} sources "
+                f"of {num_rows_of(factories)}, whose rows step together"
+            )
+        self._group = SourceGroup(env_ids[0], factories, is_own=is_interrupt, came=interrupts.came)
         self._slots: Slots
         self._jobs: deque[_Job] = deque()
-        self._calls: deque[tuple[str, int, tuple[Any, ...]]] = deque()
+        self._calls: tuple[str, Sequence[int], Sequence[tuple[Any, ...]]] = "", (), ()
         self._values: dict[int, Any] = {}
         self._failures: list[Failure] = []
-        self._frames: Mapping[int, Frames] = dict.fromkeys(env_ids, Frames.NONE)
-        self._frames_set: Mapping[int, Frames] = self._frames
-        self._of_several = False
+        self._frames: Sequence[Frames] = [Frames.NONE] * len(self._env_ids)
+        self._frames_set: Sequence[Frames] = self._frames
 
     def make(self, mode: Autoreset, *, debug: bool, restart: bool = False) -> dict[int, Description]:
-        """Make them all, or raise SubEnvError; return the description of each, by index.
+        """Make them all, or raise SubEnvError; return the description of each source, by its first row.
 
         ``restart``: lost ones are recreated, so that an error says why these are not.
         """
-        descriptions: dict[int, Description] = {}
-        made: Source | None = None
-        for i, factory in self._factories.items():
-            try:
-                self._sub_envs[i] = made = make_source(i, factory, mode, made, debug=debug)
-                descriptions[i] = made.describe()
-            except (Exception, SystemExit) as error:
-                if is_interrupt(error):
-                    raise
-                raise of_first_start(make_failure(i, error), factory, restart=restart).error() from error
-        refuse_one_for_several(self.sub_envs)
-        self._of_several = isinstance(made, Part)
-        return descriptions
+        return make_all(self._group, mode, debug=debug, restart=restart)
 
     @property
-    def sub_envs(self) -> list[Source]:
-        return list(self._sub_envs.values())
-
-    @property
-    def engines(self) -> list[Engine]:
-        if not self._of_several:
-            return []
-        sources = [part.source for part in self._sub_envs.values() if isinstance(part, Part) and part.row == 0]
-        return [source for source in sources if isinstance(source, Engine)]
+    def sources(self) -> Sequence[Source]:
+        """All that are open."""
+        return self._group.sources
 
     @property
     def envs(self) -> list[Any] | None:
-        """The environments of these, each in its wrappers, a game for each of its rows; None if an engine has none."""
-        found: list[Any] = []
-        for source in self._sub_envs.values():
-            if isinstance(source, SubEnv):
-                found.append(source.env)
-            elif source.row == 0:
-                if (envs := source.source.envs()) is None:
-                    return None
-                found += envs
-        return found
+        """The environments of these, as of ``SourceGroup``."""
+        return self._group.envs()
 
     def attach(self, slots: Slots) -> None:
+        """Set where the results go: into these slots."""
         self._slots = slots
-        for i, sub_env in self._sub_envs.items():
-            sub_env.attach(slots, i)
+        self._group.attach(slots, self._env_ids.start)
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
 
     def tell_frames(self, wanted: Sequence[Frames]) -> None:
-        self._frames = {i: wanted[i] for i in self._factories}
+        """Have rows requested from now on bring these frames; ``wanted`` are those of all sub-environments."""
+        self._frames = wanted[self._env_ids.start : self._env_ids.stop]
 
     def step(self, env_ids: Sequence[int]) -> None:
+        """Request a step of these rows."""
         if env_ids:
-            self._jobs.append(_Job(env_ids, None, self._frames))
+            self._jobs.append(_Job(env_ids, None, None, self._frames))
 
     def step_all(self, actions: Batch) -> bool:
         """Step all rows; False if one failed. Only where a row fails or Ctrl-C comes, a job is left."""
         if self._frames is not self._frames_set:
             self._set_frames(self._frames)
-        if self._of_several:
-            return self._run_whole(self._leave(0, actions))
-        own, came, k = self._slots.own_actions(actions), self._interrupts.came, 0
-        sub_envs: dict[int, Any] = self._sub_envs
-        try:
-            for k, sub_env in enumerate(sub_envs.values()):  # how far it got
-                if came():
-                    break
-                sub_env.step(own[k])
-            else:
-                return True
-        except BaseException as error:
-            job = self._leave(k, actions)
-            job.begun += 1
-            job.failures.append(self._sub_envs[self._env_ids[k]].failure(error, "step", own[k]))
-            if is_interrupt(error):  # how far it got is unknown
-                raise
+        if self._group.take_actions:
+            done, failures = self._group.step(self._group.rows, self._slots.own_actions(actions))
         else:
-            job = self._leave(k, actions)
-        return self._run_whole(job)
-
-    def _run_whole(self, job: _Job) -> bool:
+            self._slots.actions.fill(slice(None), actions)
+            done, failures = self._group.step(self._group.rows)
+        if done == self._group.all_rows:
+            return True
+        self._slots.actions.fill(slice(None), actions)
+        job = _Job(self._env_ids, None, None, self._frames, len(done) + len(failures), done, failures)
+        self._jobs.append(job)
+        if failures:
+            _raise_interrupt(failures)
+        self._interrupts.let_through()
         self._run(job, one=False)
         if job.failures:
             return False
         self._jobs.pop()
         return True
 
-    def _leave(self, number: int, actions: Batch) -> _Job:
-        """Leave the job of a step of all rows, the first ``number`` of which are done."""
-        self._slots.actions.fill(slice(None), actions)
-        job = _Job(self._env_ids, None, self._frames, number, list(self._env_ids[:number]))
-        self._jobs.append(job)
-        return job
-
     def reset(self, env_ids: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Request resets of these rows."""
         if env_ids:
             options = own_copy(options)  # the caller may change them before the reset runs
-            self._jobs.append(_Job(env_ids, [(seed, options) for seed in seeds], self._frames))
+            self._jobs.append(_Job(env_ids, seeds, options, self._frames))
 
     def forget(self, env_ids: Iterable[int]) -> None:
+        """Discard what was requested of these rows."""
         rows = set(env_ids)
         self._jobs = deque(left for job in self._jobs if (left := job.without(rows)).env_ids)
 
     def shuffle(self, order: np.random.Generator) -> None:
         """Put the requests into a random order, row by row."""
-        assert not self._of_several, "rows of engines and games come together"
+        assert not self._group.of_several, "rows of engines and games come together"
         rows = [job.row(k) for job in self._jobs for k in range(job.begun, len(job.env_ids))]
         self._jobs = deque(rows[k] for k in order.permutation(len(rows)))
 
     def run(self, arrived: Callable[[list[int], list[Failure]], None], *, one: bool = False) -> None:
-        """Run the requests, or ``one`` row; ``arrived`` gets what is done and has failed, after an interrupt later."""
+        """Run the requests, or those of ``one`` source; ``arrived`` gets what is done and has failed.
+
+        After an interrupt it gets that at the next call.
+        """
         while self._jobs:
             job = self._jobs[0]
             self._run(job, one)
@@ -190,111 +162,82 @@ class LocalRows:
     def _run(self, job: _Job, one: bool) -> None:
         if job.frames is not self._frames_set:
             self._set_frames(job.frames)
-        if self._of_several and job.resets is None:
-            self._step_sources(job, one)
-            return
-        sub_envs: dict[int, Any] = self._sub_envs
-        resets, first, interrupts = job.resets, job.begun, self._interrupts
-        env_ids = job.env_ids[first : first + self._few(job)] if one else job.env_ids[first:]
-        actions = self._slots.actions.get_all(env_ids) if resets is None else ()
-        interrupts.hold()
-        if resets is not None and not first:
-            announce([sub_envs[i] for i in job.env_ids], "reset", resets)
-        for k, i in enumerate(env_ids):
-            if interrupts.came():
-                interrupts.let_through()
-            job.begun = first + k + 1
-            try:
-                if resets is None:
-                    sub_envs[i].step(actions[k])
-                else:
-                    sub_envs[i].reset(*resets[first + k])
-            except BaseException as error:
-                during, action = ("step", actions[k]) if resets is None else ("reset", None)
-                job.failures.append(sub_envs[i].failure(error, during, action))
-                if is_interrupt(error):  # how far it got is unknown
-                    raise
-            else:
-                job.done.append(i)
-
-    def _step_sources(self, job: _Job, one: bool) -> None:
-        """Step rows source by source, for they come together: an engine may have a thousand of them."""
-        self._interrupts.hold()
         while job.begun < len(job.env_ids):
-            if self._interrupts.came():
-                self._interrupts.let_through()
-            part: Any = self._sub_envs[job.env_ids[job.begun]]
-            rows = job.env_ids[job.begun : job.begun + part.source.num_rows]
-            job.begun += len(rows)
-            try:
-                part.source.step_whole()
-            except BaseException as error:
-                job.failures += [self._sub_envs[i].failure(error, "step") for i in rows]
-                if is_interrupt(error):
-                    raise
+            self._interrupts.hold()
+            begin = job.begun
+            end = begin + self._group.first_of(job.env_ids[begin:]) if one else len(job.env_ids)
+            rows = job.env_ids[begin:end]
+            if job.seeds is None:
+                done, failures = self._group.step(rows)
             else:
-                job.done += rows
+                done, failures = self._group.reset(rows, job.seeds[begin:end], job.options)
+            job.begun += len(done) + len(failures)
+            job.done += done
+            job.failures += failures
+            if failures:
+                _raise_interrupt(failures)
             if one:
                 return
+            if job.begun < len(job.env_ids):
+                self._interrupts.let_through()
 
-    def _few(self, job: _Job) -> int:
-        """How many of a job's next rows are run at once: one, or all of the same source."""
-        sub_envs, env_ids, end = self._sub_envs, job.env_ids, job.begun + 1
-        source = getattr(sub_envs[env_ids[job.begun]], "source", None)
-        while source is not None and end < len(env_ids) and getattr(sub_envs[env_ids[end]], "source", None) is source:
-            end += 1
-        return end - job.begun
-
-    def _set_frames(self, frames: Mapping[int, Frames]) -> None:
-        for i, sub_env in self._sub_envs.items():
-            sub_env.frames = frames[i]
+    def _set_frames(self, frames: Sequence[Frames]) -> None:
+        self._group.want_frames(frames)
         self._frames_set = frames
 
-    def make_anew(self, takeovers: dict[int, Takeover]) -> list[Failure]:
-        failures = []
-        for i, takeover in takeovers.items():
-            if (old := self._sub_envs.get(i)) is None:  # closed meanwhile, by another thread
-                break
-            try:
-                close_lost(old)
-                new = old.made_anew(takeover)
-                if self._sub_envs.get(i) is old:
-                    self._sub_envs[i] = new
-                else:
-                    close_lost(new)
-            except (Exception, SystemExit) as error:
-                if is_interrupt(error):
-                    raise
-                failures.append(make_failure(i, error))
-        return failures
+    def recreate(self, takeovers: dict[int, Takeover]) -> list[Failure]:
+        """Make lost sub-environments once more; return the failures."""
+        return self._group.restore(list(takeovers), list(takeovers.values()))
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        announce([self._sub_envs[i] for i in env_ids], method, arguments)
-        self._calls = deque((method, i, args) for i, args in zip(env_ids, arguments, strict=True))
+        """Request a call to the sources of these rows, each with its arguments."""
+        self._calls = method, env_ids, arguments
         self._values, self._failures = {}, []
 
     def answers(self) -> tuple[dict[int, Any], list[Failure]]:
         """Return what ``ask`` gave, values and failures; after an interrupt go on, and run no call twice."""
-        while self._calls:
-            method, i, arguments = self._calls[0]
-            try:
-                self._calls.popleft()
-                self._values[i] = getattr(self._sub_envs[i], method)(*arguments)
-            except BaseException as error:
-                self._failures.append(self._sub_envs[i].failure(error, method))
-                if is_interrupt(error) or not isinstance(error, (Exception, SystemExit)):
-                    raise
+        method, env_ids, arguments = self._calls
+        while env_ids:
+            number = self._group.first_of(env_ids)
+            now = method, env_ids[:number], arguments[:number]
+            env_ids, arguments = env_ids[number:], arguments[number:]
+            self._calls = method, env_ids, arguments
+            values, failures = self._group.call(*now)
+            self._values.update(values)
+            self._failures += failures
+            if failures:
+                _raise_interrupt(failures)
         return self._values, self._failures
 
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         """Close them all, despite errors and interrupts; then raise the first error. Engines may be in a hurry."""
         self._jobs.clear()
-        first: list[BaseException] = []
-        while self._sub_envs:
-            sub_env = self._sub_envs.pop(next(iter(self._sub_envs)))
-            try:
-                sub_env.close(timeout, terminate) if isinstance(sub_env, Part) else sub_env.close()
-            except BaseException as error:
-                first = first or [error]
-        if first:
-            raise first.pop()  # popped, so that no frame keeps it, and with it the sub-environment's memory, alive
+        close_all(self._group, timeout, terminate)
+
+
+def make_all(group: SourceGroup, mode: Autoreset, *, debug: bool, restart: bool) -> dict[int, Description]:
+    """Make all sources in this process; return the description of each, by its first row.
+
+    Raises:
+        SubEnvError: one could not be made; with ``restart`` it says why that is not repeated.
+    """
+    try:
+        return dict(group.make(mode, debug=debug))
+    except CouldNotMake as reason:
+        failure = of_first_start(reason.failure, reason.factory, restart=restart)
+        raise failure.error() from reason.__cause__
+
+
+def close_all(group: SourceGroup, timeout: float, terminate: bool) -> None:
+    """Close all sources in this process, then raise the first error."""
+    errors = group.close(timeout, terminate)
+    if errors:
+        del errors[1:]
+        raise errors.pop()  # popped, so that no frame keeps it, and with it the sub-environment's memory, alive
+
+
+def _raise_interrupt(failures: Sequence[Failure]) -> None:
+    """Raise the interrupt of the program's own that ended a loop over sources, if the last failure is one."""
+    cause = failures[-1].cause
+    if cause is not None and is_interrupt(cause):
+        raise cause

@@ -14,7 +14,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.parts import PartFactory
+from vecwrap.sources.making import GameFactory
 from vecwrap.sources.sub_env import Factory
 
 
@@ -55,8 +55,8 @@ class OneForAll(Runner):
 def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any], **of_game: Any) -> Backend:
     """Return a backend of n sub-environments for which one, or an engine, answers; with ``agents``, of n games."""
     k = len(of_game.get("agents", ()))
-    each: list[Factory] = [PartFactory(_made_already, row, k, of_game=True) for row in range(k)] or [_made_already]
-    return Backend(OneForAll(one, of_game), each * num_envs, **settings)
+    each: Factory = GameFactory(_made_already, k) if k else _made_already
+    return Backend(OneForAll(one, of_game), [each] * num_envs, **settings)
 
 
 def _made_already() -> gymnasium.Env[Any, Any]:

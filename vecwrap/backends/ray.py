@@ -20,6 +20,7 @@ from vecwrap.backends.ray_cluster import Cluster, RayOptions, share_out_over
 from vecwrap.backends.workers.asking import AnyWorker, Expected, Workers
 from vecwrap.backends.workers.launch import ONE_THREAD
 from vecwrap.backends.workers.messages import encode_for_worker
+from vecwrap.backends.workers.shares import rows_of, sources_per_worker
 from vecwrap.env.books import LOOK
 from vecwrap.env.runner import Runner
 from vecwrap.errors import BackendError, PlanError, VecwrapError
@@ -27,8 +28,9 @@ from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.parts import together
-from vecwrap.sources.sub_env import Factory, Takeover
+from vecwrap.sources.making import num_rows_of
+from vecwrap.sources.source import Takeover
+from vecwrap.sources.sub_env import Factory
 
 _PATIENCE = 10.0  # seconds that an actor may wait for resources before a warning names them
 _TIME_FOR_A_WORD = 30.0  # seconds for an idle actor to respond
@@ -128,8 +130,10 @@ class Ray(Workers[ActorLink], Runner):
         self._ray = self._cluster.ray
         self._host = self._ray.remote(host_class())
         nodes = self._cluster.nodes()
-        each = asked.workers, asked.envs_per_worker, nodes, asked.num_cpus
-        self._shares = share_out_over(len(factories), *each, together=together(factories))
+        num_rows = num_rows_of(factories)
+        each = sources_per_worker(asked.envs_per_worker, num_rows)
+        shares = share_out_over(len(factories), asked.workers, each, nodes, asked.num_cpus)
+        self._shares = [rows_of(share, num_rows) for share in shares]
         asked.refuse_no_room(len(self._shares), nodes)
         self.workers = len(self._shares)
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
@@ -137,7 +141,7 @@ class Ray(Workers[ActorLink], Runner):
         for actor in self._workers:
             self._start_anew(actor, None)
         first = self._await_made()
-        self.books.slots = Slots(len(factories), first.observation_space, first.action_space)
+        self.books.slots = Slots(self.books.num_rows, first.observation_space, first.action_space)
         self._attaching = True
         return first
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from vecwrap.backends.workers.messages import WorkerInit, decode, encode
-from vecwrap.backends.workers.worker import CouldNotMake, CouldNotRead, Worker
-from vecwrap.sources.failure import Failure
+from vecwrap.backends.workers.worker import CouldNotRead, Worker
+from vecwrap.sources.failure import CouldNotMake, Failure
 
 _LARGE = 4096  # bytes from which an array gets its own buffer
 

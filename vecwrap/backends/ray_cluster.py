@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vecwrap.backends.workers.asking import share_out
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.options import WorkerOptions, refuse_no_time
+from vecwrap.backends.workers.shares import share_out
 from vecwrap.errors import BackendError, PlanError, did_you_mean, install_command, is_installed
 
 _PLACEMENTS = {"spread": "SPREAD", "pack": "DEFAULT"}
@@ -164,12 +164,12 @@ def _no_cluster(address: str, why: str) -> BackendError:
 
 
 def share_out_over(
-    n: int, workers: int | None, each: int | None, nodes: Sequence[Node], per_actor: float, *, together: int = 1
+    num_sources: int, workers: int | None, each: int | None, nodes: Sequence[Node], per_actor: float
 ) -> list[range]:
-    """Return the sub-environments of each actor; by default as many actors as the nodes have CPUs for."""
+    """Return the sources of each actor; by default as many actors as the nodes have CPUs for."""
     if workers is None and each is None:
         workers = max(1, _room_for("CPU", per_actor or 1.0, nodes))
-    return share_out(n, workers, each, together=together)
+    return share_out(num_sources, workers, each)
 
 
 def _room_for(name: str, amount: float, nodes: Sequence[Node]) -> int:

@@ -14,17 +14,20 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar
 
-from vecwrap.backends.local import LocalRows
-from vecwrap.backends.workers.asking import share_out
+from vecwrap.backends.local import close_all, make_all
 from vecwrap.backends.workers.options import ThreadOptions
+from vecwrap.backends.workers.shares import rows_of, share_out
 from vecwrap.env.books import LOOK
 from vecwrap.env.runner import Runner
+from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, of_all
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.parts import together
-from vecwrap.sources.sub_env import Factory, Takeover
+from vecwrap.sources.group import SourceGroup
+from vecwrap.sources.making import num_rows_of
+from vecwrap.sources.source import Takeover
+from vecwrap.sources.sub_env import Factory
 
 
 class Threads(Runner):
@@ -59,18 +62,19 @@ class Threads(Runner):
         books = self.books
         self._home = _Home()
         descriptions: dict[int, Description] = {}
-        shares = share_out(len(factories), self.options.workers, None, together=together(factories))
+        shares = share_out(len(factories), self.options.workers, None)
         for share in shares:  # one after the other: what a constructor imports and counts is as on dummy
-            local = LocalRows(share, factories[share[0] : share[-1] + 1], books.interrupts)
-            thread = _Share(local, share, self._home, each=books.batch_size is not None)
+            env_ids = rows_of(share, num_rows_of(factories))
+            group = SourceGroup(env_ids.start, factories[share.start : share.stop], is_own=_never)
+            thread = _Share(group, env_ids)
             self._threads.append(thread)
             restart = books.recovery is not None
-            make = partial(local.make, books.autoreset, debug=books.debug, restart=restart)
+            make = partial(make_all, group, books.autoreset, debug=books.debug, restart=restart)
             descriptions |= thread.call(make).result()
         first = of_all(sorted(descriptions.items()))
         books.slots = Slots(books.num_rows, first.observation_space, first.action_space)
         for thread in self._threads:
-            thread.local.attach(books.slots)
+            thread.group.attach(books.slots, thread.env_ids.start)
         return first
 
     def _by_thread(self, env_ids: Iterable[int]) -> list[tuple[_Share, list[int]]]:
@@ -80,20 +84,28 @@ class Threads(Runner):
 
     def send(self, env_ids: IntArray) -> None:
         for thread, ids in self._by_thread(env_ids.tolist()):
-            thread.ask(partial(thread.local.step, ids))
+            for group in self._brought_apart(thread, ids):
+                thread.ask(partial(self._home.bring, partial(thread.group.step, group)))
             self._given += len(ids)
 
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self.books.interrupts.hold()  # until all is sent, also amid a wait
         seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
+        options = own_copy(options)  # the caller may change them before the reset runs
         for thread, ids in self._by_thread(seed_of):
-            own = [seed_of[i] for i in ids]
-            thread.ask(partial(thread.local.reset, ids, own, options))
+            for group in self._brought_apart(thread, ids):
+                own = [seed_of[i] for i in group]
+                thread.ask(partial(self._home.bring, partial(thread.group.reset, group, own, options)))
             self._given += len(ids)
+
+    def _brought_apart(self, thread: _Share, env_ids: list[int]) -> list[list[int]]:
+        """Return the rows that a thread brings at once: all of them, or those of each source."""
+        return [env_ids] if self.books.batch_size is None else thread.group.in_groups(env_ids)
 
     def frames(self, wanted: Sequence[Frames]) -> None:
         for thread in self._threads:
-            thread.ask(partial(thread.local.tell_frames, wanted))
+            own = wanted[thread.env_ids.start : thread.env_ids.stop]
+            thread.ask(partial(thread.group.want_frames, own))
 
     def poll(self, deadline: float | None) -> None:
         books = self.books
@@ -121,8 +133,8 @@ class Threads(Runner):
 
     def recreate(self, takeovers: dict[int, Takeover]) -> None:
         for thread, ids in self._by_thread(takeovers):
-            own = {i: takeovers[i] for i in ids}
-            for failure in thread.call(partial(thread.local.make_anew, own)).result():
+            own = [takeovers[i] for i in ids]
+            for failure in thread.call(partial(thread.group.restore, ids, own)).result():
                 self.books.not_made(failure)
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
@@ -130,7 +142,7 @@ class Threads(Runner):
         self._calls = []
         for thread, ids in self._by_thread(env_ids):
             own = [arguments_of[i] for i in ids]
-            self._calls.append(thread.call(partial(_answered, thread.local, method, ids, own)))
+            self._calls.append(thread.call(partial(thread.group.call, method, ids, own)))
 
     def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
         values: dict[int, Any] = {}
@@ -145,7 +157,7 @@ class Threads(Runner):
         return values, failures
 
     def envs(self) -> list[Any] | None:
-        shares = [thread.local.envs for thread in self._threads]
+        shares = [thread.group.envs() for thread in self._threads]
         return None if None in shares else [env for share in shares for env in share or ()]
 
     def stop(self, timeout: float, terminate: bool) -> None:
@@ -174,11 +186,9 @@ class Threads(Runner):
             raise errors[0]
 
 
-def _answered(local: LocalRows, *asked: Any) -> tuple[dict[int, Any], list[Failure]]:
-    local.ask(*asked)
-    while True:
-        with contextlib.suppress(BaseException):  # an interrupt of the environment's own: kept as its failure
-            return local.answers()
+def _never(error: BaseException) -> bool:
+    """In a thread nothing that an environment raises is the program's own."""
+    return False
 
 
 def _seconds(deadline: float | None) -> float | None:
@@ -192,11 +202,9 @@ class _Home:
         self._came: deque[tuple[list[int], list[Failure]]] = deque()
         self._bell: SimpleQueue[None] = SimpleQueue()
 
-    def put(self, rows: list[int], failures: list[Failure]) -> None:
-        """Bring rows home; the lists are emptied."""
-        self._came.append((rows[:], failures[:]))
-        rows.clear()
-        failures.clear()
+    def bring(self, run: Callable[[], tuple[list[int], list[Failure]]]) -> None:
+        """Run rows, and bring them home."""
+        self._came.append(run())
         self._bell.put(None)
 
     def wait(self, deadline: float) -> bool:
@@ -215,16 +223,16 @@ class _Home:
 
 
 class _Share:
-    def __init__(self, local: LocalRows, env_ids: Sequence[int], home: _Home, *, each: bool) -> None:
-        self.local = local
+    def __init__(self, group: SourceGroup, env_ids: range) -> None:
+        self.group = group
         self.env_ids = env_ids
         self._asked: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
         name = f"vecwrap sub-environments {env_ids[0]}-{env_ids[-1]}"
         # It must not know the backend, which would then never be collected.
-        threading.Thread(target=_serve, args=(local, self._asked, home, each), name=name, daemon=True).start()
+        threading.Thread(target=_serve, args=(self._asked,), name=name, daemon=True).start()
 
     def ask(self, job: Callable[[], Any]) -> None:
-        """Have the thread do something, after what it was asked before; rows that it requests are then run."""
+        """Have the thread do something, after what it was asked before."""
         self._asked.put(job)
 
     def call(self, function: Callable[[], Any]) -> Future[Any]:
@@ -241,15 +249,12 @@ class _Share:
         return future
 
     def end(self, timeout: float, terminate: bool) -> Future[Any]:
-        closed = self.call(partial(self.local.close, timeout, terminate))
+        closed = self.call(partial(close_all, self.group, timeout, terminate))
         self._asked.put(None)
         return closed
 
 
-def _serve(local: LocalRows, asked: SimpleQueue[Callable[[], Any] | None], home: _Home, each: bool) -> None:
-    """What a thread does: one job after the other, each followed by the rows that it has requested."""
+def _serve(asked: SimpleQueue[Callable[[], Any] | None]) -> None:
+    """What a thread does: one job after the other."""
     while (job := asked.get()) is not None:
         job()
-        while local:
-            with contextlib.suppress(BaseException):  # it is kept as the row's failure, and reported the next time
-                local.run(home.put, one=each)

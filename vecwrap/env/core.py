@@ -27,7 +27,7 @@ from vecwrap.rows.normalizers import RewardNormalizer
 from vecwrap.rows.step_result import Autoreset, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
-from vecwrap.sources.parts import of_engines, of_games, together
+from vecwrap.sources.making import EngineFactory, GameFactory, num_rows_of
 from vecwrap.sources.sub_env import Factory
 
 __all__ = ["Core"]
@@ -49,13 +49,15 @@ class Core:
         seed: int | None,
         start_index: int,
     ) -> None:
-        num_envs, batch_size = len(factories), settings["batch_size"]
         if not factories:
             raise PlanError("n: expected at least one sub-environment, got 0 factories")
+        rows = num_rows_of(factories)  # of each source
+        num_envs, batch_size = len(factories) * rows, settings["batch_size"]
         if batch_size is not None and not 1 <= batch_size <= num_envs:
             raise PlanError(f"batch_size: expected 1 to n={num_envs}, got {batch_size}")
-        recovery, rows, engines = None, together(factories), of_engines(factories)
-        agents = rows if of_games(factories) else 0  # of a game
+        recovery = None
+        engines = isinstance(factories[0], EngineFactory)
+        agents = rows if isinstance(factories[0], GameFactory) else 0  # of a game
         if batch_size is not None and rows > 1 and not agents:
             raise PlanError(f"batch_size: the {rows} rows of an engine step and arrive together; leave it out")
         if batch_size is not None and agents and batch_size % agents:
@@ -118,8 +120,8 @@ class Core:
         counts, lost = restarts.counts.copy(), recovery.lost_episodes.copy()
         return Health(counts, lost, tuple(restarts.reasons), self.runner.health())
 
-    def follow(self, schedules: Sequence[bytes]) -> None:
-        """Have seedless resets get what these schedules say, one for each sub-environment."""
+    def follow(self, schedule: bytes) -> None:
+        """Have seedless resets get what a ``Schedule`` says, which was pickled."""
         if self.books.agents:
             raise PlanError(
                 f"expected an environment of one agent, got {self.description.name}, a game: its games go on from one "
@@ -130,21 +132,21 @@ class Core:
                 f"{self.runner.engine}: an engine resets its sub-environments itself; for a schedule of seeds, "
                 "use one of vecwrap's backends"
             )
-        self.calls.of_each("follow", [(schedule,) for schedule in schedules])
-        self.books.slots.scheduled[:] = 0
+        self.calls.of_each("follow", [(schedule, 0)] * self.num_envs)
         self.on_schedule = True
         if self.books.recovery is not None:
-            self.books.recovery.follow(schedules)
+            self.books.recovery.schedule = schedule
+            self.books.recovery.scheduled[:] = 0
 
-    def scheduled(self) -> tuple[dict[str, Any], ...]:
-        return tuple(self.calls.of_all("scheduled"))
+    def scheduled(self) -> list[int]:
+        """How many episodes the schedule has supplied to each sub-environment."""
+        return self.calls.of_all("scheduled")
 
-    def go_on_in_schedule(self, states: Sequence[dict[str, Any]]) -> None:
-        self.calls.of_each("go_on_in_schedule", [(state,) for state in states])
-        episodes = [state["episodes"] for state in states]
-        self.books.slots.scheduled[:] = episodes
+    def go_on_in_schedule(self, scheduled: Sequence[int]) -> None:
+        self.calls.of_each("go_on_in_schedule", [(number,) for number in scheduled])
+        self.books.slots.scheduled[:] = scheduled
         if self.books.recovery is not None:
-            self.books.recovery.go_on_in_schedule(episodes)
+            self.books.recovery.scheduled[:] = scheduled
 
     def leave_seed_to_schedules(self) -> None:
         """Keep build's seed from restarting schedules: it serves only first resets without a scheduled seed."""

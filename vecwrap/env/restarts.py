@@ -28,7 +28,7 @@ from vecwrap.rows.infos import make_room, own_copy
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, IntArray, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.saving import is_plain
-from vecwrap.sources.sub_env import Takeover
+from vecwrap.sources.source import Takeover
 
 
 @dataclass(frozen=True)
@@ -195,9 +195,8 @@ class Recovery:
         self._flags = np.zeros((2, num_envs), dtype=np.bool_)  # and their terminations and truncations
         self._stepped: dict[int, list[Any]] = {}  # the numbers and flags of steps after which the autoreset failed
         self._attributes: list[dict[str, Any]] = [{} for _ in range(num_envs)]
-        self._schedules: list[bytes | None] = [None] * num_envs
-        self._scheduled = np.zeros(num_envs, dtype=np.int64)
-        self._skipped = np.zeros(num_envs, dtype=np.int64)  # episodes of the schedule whose reset failed
+        self.schedule: bytes | None = None  # of all
+        self.scheduled: IntArray = np.zeros(num_envs, dtype=np.int64)  # episodes that it supplied to each
 
     # -- what it is told in good times ---------------------------------------------------------------------------------
 
@@ -226,9 +225,7 @@ class Recovery:
         self._flags[0, step.rows], self._flags[1, step.rows] = step.terminations, step.truncations
         over = ~step.first & (step.dones | self._over[step.rows])
         self._over[step.rows] = over | ~step.alive  # an agent that never joined its game has nothing to lose
-        self._scheduled[step.rows] = slots.scheduled[step.rows]
-        if self._skipped.any():
-            self._skipped[step.env_ids[step.first]] = 0
+        self.scheduled[step.rows] = slots.scheduled[step.rows]
         self.restarts.stepped(step.env_ids, step.acted)
 
     def state(self, i: int, slots: Slots) -> dict[str, Any]:
@@ -254,7 +251,6 @@ class Recovery:
         self._over[i], self._seeds[i] = known["over"] or known.get("gone", False), known["seed"]
         self.lost[i], self.lost_episodes[i] = known["lost"], known["lost_episodes"]
         self._attributes[i] = self.attributes_of(i, state)
-        self._skipped[i] = 0
         self.restarts.load(i, known["restarts"])
 
     def attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
@@ -269,13 +265,6 @@ class Recovery:
         i -= i % (self._agents or 1)
         self._attributes[i].pop(name, None)
         self._attributes[i][name] = own_copy(value)
-
-    def follow(self, schedules: Sequence[bytes]) -> None:
-        self._schedules = list(schedules)
-        self.go_on_in_schedule([0] * len(schedules))
-
-    def go_on_in_schedule(self, episodes: Sequence[int]) -> None:
-        self._scheduled[:], self._skipped[:] = episodes, 0
 
     def beginning_with_step(self, env_ids: IntArray) -> IntArray:
         return env_ids[self._begins(env_ids)] if self._mode is Autoreset.NEXT_STEP else env_ids[:0]
@@ -305,9 +294,7 @@ class Recovery:
         scatter(self._memory(slots), [i], take(slots.observations.batch(), [i]))
         self._flags[:, i] = flags
         self._over[i] = slots.gone[i] or (not first and (any(flags) or self._over[i]))
-        self._scheduled[i] = slots.scheduled[i]
-        if first:
-            self._skipped[i] = 0
+        self.scheduled[i] = slots.scheduled[i]
 
     def takeover(self, i: int, frames: Frames) -> Takeover:
         resting = None
@@ -317,8 +304,8 @@ class Recovery:
         return Takeover(
             seed=self._another_seed(i, self._seeds[i]),
             attributes=self._attributes[i],
-            schedule=self._schedules[i],
-            scheduled=int(self._scheduled[i] + self._skipped[i]),
+            schedule=self.schedule,
+            scheduled=int(self.scheduled[i]),
             frames=frames,
             resting=resting,
         )
@@ -361,8 +348,9 @@ class Recovery:
 
     def reset_failed(self, i: int) -> None:
         """Advance the schedule if a pending row was being reset: what cannot start is not retried forever."""
-        if i in self._resets or self._over[i] or self.lost[i] or i in self._stepped:
-            self._skipped[i] += 1
+        by_step = self._mode is not Autoreset.EPISODIC and (self._over[i] or self.lost[i] or i in self._stepped)
+        if i in self._resets or by_step:
+            self.scheduled[i] += 1
 
     def lost_while_out(self, i: int) -> None:
         asked = self._resets.get(i)

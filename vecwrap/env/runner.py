@@ -17,7 +17,8 @@ from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.sub_env import Factory, Takeover
+from vecwrap.sources.source import Takeover
+from vecwrap.sources.sub_env import Factory
 
 __all__ = ["Runner"]
 
@@ -49,7 +50,7 @@ class Runner(ABC):
 
     @abstractmethod
     def start(self, factories: Sequence[Factory]) -> Description:
-        """Make all sub-environments, refuse unequal spaces, set ``books.slots``; return the description of all."""
+        """Make a source with each factory, refuse unequal spaces, set ``books.slots``; describe them all."""
 
     @abstractmethod
     def send(self, env_ids: IntArray) -> None:

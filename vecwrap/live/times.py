@@ -19,7 +19,6 @@ from vecwrap.env.core import Core
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import cut, printable
 from vecwrap.rows.step_result import FloatArray, IntArray
-from vecwrap.sources.parts import Part as RowOfSeveral
 from vecwrap.tools.timing import Part, Stopwatch
 
 STEPS, NANOSECONDS = 16, 200_000_000  # of a block, which ends with the first of the two
@@ -157,12 +156,8 @@ class _RowTimes:
         if not isinstance(self._runner, Dummy):
             yield self._books, "arrived", self._arrived(self._books.arrived)
             return
-        for i, source in enumerate(self._runner.local.sub_envs):
-            if not isinstance(source, RowOfSeveral):
-                yield source, "step", self._stepped([i], source.step)
-            elif source.row == 0:
-                whole = source.source
-                yield whole, "step_whole", self._stepped(range(i, i + whole.num_rows), whole.step_whole)
+        for source in self._runner.local.sources:
+            yield source, "step", self._stepped(source.rows, source.step)
 
     def _stepped(self, rows: Sequence[int], step: Callable[..., Any]) -> Callable[..., Any]:
         here = slice(rows[0], rows[-1] + 1)

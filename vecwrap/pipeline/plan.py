@@ -17,9 +17,9 @@ from typing import Any
 
 from vecwrap.backends.dummy import Dummy, around
 from vecwrap.backends.one_for_all import one_for_all
-from vecwrap.backends.workers.asking import share_out
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.process import Processes
+from vecwrap.backends.workers.shares import share_out, sources_per_worker
 from vecwrap.env.backend import Backend
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
@@ -43,7 +43,7 @@ from vecwrap.sources.declares import declared_by
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.factories import WrapSubEnv
 from vecwrap.sources.game_factories import LookAtGame
-from vecwrap.sources.parts import PartFactory
+from vecwrap.sources.making import EngineFactory, GameFactory
 from vecwrap.sources.seats import Seats
 from vecwrap.sources.stages import Probe, Stage, stacks_already
 from vecwrap.sources.sub_env import Factory, SeveralAgentsError, SubEnvFactory
@@ -74,19 +74,15 @@ class Plan:
 
     @property
     def factories(self) -> Sequence[Factory]:
-        """One for each sub-environment, with the wrappers that run there; or one for each row of engines and games."""
-        if one := self._one_of_several:
-            return one * (self.n // (self.environment.engine_rows or 1))
+        """One for each engine or game, or for each sub-environment, with the wrappers that run there."""
+        make = self.environment.factories[0]
+        rows = self.environment.engine_rows
+        if self.agents is not None:
+            return [GameFactory(make, len(self.agents), self._seats)] * self.n
+        if rows:
+            return [EngineFactory(make, rows)] * (self.n // rows)
         made = [SubEnvFactory(make, self._inside) for make in self.environment.factories]
         return made if self.environment.parts else made * self.n
-
-    @property
-    def _one_of_several(self) -> list[Factory]:
-        """The rows of one engine, or of one game whose agents are known; else empty."""
-        games = self.agents is not None
-        k = len(self.agents or ()) if games else self.environment.engine_rows or 0
-        make, seats = self.environment.factories[0], self._seats
-        return [PartFactory(make, row, k, of_game=games, seats=seats) for row in range(k)]
 
     @property
     def _inside(self) -> tuple[WrapSubEnv, ...]:
@@ -131,8 +127,10 @@ class Plan:
         makes, known = self.environment.factories, self.environment
         if known.is_game:
             looks: list[Any] = [LookAtGame(makes[0], known.name, known.render_mode, self._seats)]
+        elif known.engine_rows:
+            looks = [EngineFactory(makes[0], known.engine_rows)]
         else:
-            looks = self._one_of_several or [Probe(make, self._inside) for make in makes]
+            looks = [Probe(make, self._inside) for make in makes]
         return _started(runner, looks, settings, self)
 
     def with_spaces(self) -> Plan:
@@ -189,8 +187,11 @@ class Plan:
             rows.append(Row(wrapper.spec.name, runs_in, wrapper.words, wrapper, before, after))
         held, own = [], 0
         if issubclass(self.backend, Processes):
-            asked = map(self.backend_options.get, ("workers", "envs_per_worker", "parent_share"))
-            held = [len(share) for share in share_out(self.n, *asked, together=self.environment.engine_rows or 1)]
+            asked = self.backend_options
+            of_each = self.environment.engine_rows or 1
+            in_worker = sources_per_worker(asked.get("envs_per_worker"), of_each)
+            shares = share_out(self.n // of_each, asked.get("workers"), in_worker, asked.get("parent_share"))
+            held = [len(share) * of_each for share in shares]
             own = held.pop() if self.backend_options.get("parent_share") and len(held) > 1 else 0
         return Explanation(self.pipeline, rows, (held, own), self.reason, self.agents or ())
 

@@ -18,6 +18,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.utils import batch_space, iterate
 
 from vecwrap.errors import ArgumentError, PlanError, VecwrapError
+from vecwrap.interrupts import is_interrupt
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import object_array
 from vecwrap.rows.gymnasium_form import from_gymnasium, to_gymnasium
@@ -27,17 +28,17 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.raw_rewards import SEVERAL_NUMBERS
-from vecwrap.sources.several import Several
+from vecwrap.sources.source import Source
 from vecwrap.sources.sub_env import SubEnv
 
 ENDS = ("terminal_observation", "TimeLimit.truncated")  # in the infos of SB3 and SuperSuit
 
 
-class Engine(Several):
+class Engine(Source):
     """A vector environment and its rows of the slots, which step together; options as of ``vecwrap.wrap``."""
 
     kind: ClassVar[str] = "engine"
-    methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr")  # of SubEnv, that it can do
+    methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr")  # that it can be called for
     why_no_masked_resets: ClassVar[str] = (
         'this engine is not known to honour options["reset_mask"] (one that ignores it resets every row); if it does, '
         "set masked_resets=True"
@@ -57,7 +58,6 @@ class Engine(Several):
         known = isinstance(vector_env, (SyncVectorEnv, AsyncVectorEnv))
         self._masked_resets = known if masked_resets is None else masked_resets
         self._lent = lent
-        super().__init__()
         self._seed_of: list[int | None] = [None] * self.num_rows
         self._over: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
         self.mode = _mode_of(vector_env, autoreset)
@@ -93,7 +93,7 @@ class Engine(Several):
 
     def attach(self, slots: Slots, first_row: int) -> None:
         self._slots = slots
-        self._rows = range(first_row, first_row + self.num_rows)
+        self.rows = range(first_row, first_row + self.num_rows)
         self._at = slice(first_row, first_row + self.num_rows)
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -117,10 +117,7 @@ class Engine(Several):
             arguments["options"] = own_copy(options)
         return arguments
 
-    def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Raise ArgumentError for what it cannot be given, before any of its rows counts as pending."""
-
-    def reset_rows(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         observations, infos = self._of_engine("reset", **self.arguments_of_reset(rows, seeds, options))
         self._refuse_misfit(observations)
         infos = _by_column(self.vector_env, infos)
@@ -134,9 +131,9 @@ class Engine(Several):
         slots.terminations[at] = slots.truncations[at] = slots.raw_dones[at] = False
         slots.acted[at] = slots.completed[at] = False
         slots.first[at] = slots.live[at] = slots.raw_first[at] = True
-        slots.put_columns(self._rows, take_columns(infos, slice(None)), {})
+        slots.put_columns(self.rows, take_columns(infos, slice(None)), {})
 
-    def step(self) -> None:
+    def step(self, action: Any = None) -> None:
         slots, at = self._slots, self._at
         actions = to_gymnasium(batches.copy(batches.take(slots.actions.batch(), at)))
         observations, rewards, terminations, truncations, infos = self._of_engine("step", actions)
@@ -172,7 +169,7 @@ class Engine(Several):
         slots.acted[at] = slots.completed[at] = acted
         slots.live[at], slots.raw_dones[at] = acted | first, dones & acted
         own = {key: value for key, value in infos.items() if key not in OF_ENDS}
-        slots.put_columns(self._rows, take_columns(own, slice(None)), finals)
+        slots.put_columns(self.rows, take_columns(own, slice(None)), finals)
         self._over = dones.copy()
 
     def _of_engine(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -217,20 +214,32 @@ class Engine(Several):
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def ask_row(self, row: int, method: str, *arguments: Any) -> Any:
-        own = self.sub_envs
-        return self.take_part(row) if own is None else getattr(own[row], method)(*arguments)
-
-    def want_frames(self, row: int, frames: Frames) -> None:
+    def want_frames(self, frames: Sequence[Frames]) -> None:
         """Engines send none, and those who want some are refused."""
 
-    def refuse_method(self, method: str) -> None:
-        raise ArgumentError(f"{self.name} has no {method}; its sub-environments cannot be reached one by one")
+    def call(
+        self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> tuple[dict[int, Any], list[Failure]]:
+        """Call it row by row where the sub-environments can be reached one by one, else through the engine."""
+        if self.sub_envs is None:
+            if method not in self.methods:
+                raise ArgumentError(f"{self.name} has no {method}; its sub-environments cannot be reached one by one")
+            return dict(zip(rows, self.ask(method, list(rows), arguments), strict=True)), []
+        values: dict[int, Any] = {}
+        failures: list[Failure] = []
+        for row, given in zip(rows, arguments, strict=True):
+            try:
+                values[row] = self.sub_envs[row].answer(method, given)
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                failures += self.failures([row], error, method)
+        return values, failures
 
-    def failure(self, row: int, index: int, error: BaseException, during: str, action: Any) -> Failure:
+    def failures(self, rows: Sequence[int], error: BaseException, during: str, action: Any = None) -> list[Failure]:
         """Report that it raised: all the rows that were asked with it have failed."""
         of_row, note, whole = during in ("step", "reset"), "", ""
-        if of_row and self.asked_of == self.num_rows:
+        if of_row and len(rows) == self.num_rows:
             several = self.num_rows > 1
             whole = f" failed with the other rows of its {self.name}, which" if several else f", all of a {self.name},"
         if whole and not isinstance(error, VecwrapError):
@@ -239,17 +248,17 @@ class Engine(Several):
                 "its workers, make it again. With vecwrap.build instead, errors name the sub-environment that failed, "
                 'and on_failure="restart" recreates it.'
             )
-        elif not of_row and self.sub_envs is None and self.asked_of > 1:
-            note = f"\n{self.name} does not report which of its {self.asked_of} rows that were asked it was."
-        return replace(
-            make_failure(index, error),
+        elif not of_row and self.sub_envs is None and len(rows) > 1:
+            note = f"\n{self.name} does not report which of its {len(rows)} rows that were asked it was."
+        raised = replace(
+            make_failure(self.index, error),
             during=during,
             action=action,
-            seed=self._seed_of[row],
             note=note,
             refused=isinstance(error, ArgumentError) and not of_row,
             whole=whole,
         )
+        return [replace(raised, index=self.index + row, seed=self._seed_of[row]) for row in rows]
 
     def ask(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
         """Call a method through the engine, which calls all its sub-environments; return one value per id."""
@@ -291,7 +300,7 @@ class Engine(Several):
             return None
         return list(envs)
 
-    def close(self, timeout: float, terminate: bool) -> None:
+    def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         if self._lent:
             return
         try:

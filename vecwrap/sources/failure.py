@@ -64,6 +64,15 @@ class Failure:
         return replace(self, cause=None)
 
 
+class CouldNotMake(Exception):
+    """A source could not be made, or its factory not be read here."""
+
+    def __init__(self, failure: Failure, factory: Any = None) -> None:
+        super().__init__(failure)
+        self.failure = failure
+        self.factory = factory
+
+
 def make_failure(index: int, error: BaseException) -> Failure:
     """Report what was raised as something was made; other callers replace what they know better."""
     message = text_of(error)

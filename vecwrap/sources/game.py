@@ -1,4 +1,4 @@
-"""A game of several agents, PettingZoo's ``AECEnv`` or ``ParallelEnv``, whose agents are rows.
+"""What PettingZoo's two kinds of games share: games of several agents, whose agents are rows.
 
 A hand-written loop over ``env.last()`` is the measure: an agent's transition is what it saw when it moved, its action,
 the sum of its rewards until it is to move again or has left, and what it then sees. So a row is ``live`` when its agent
@@ -7,6 +7,7 @@ is to move, when it leaves, and when a game begins.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -19,25 +20,17 @@ from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, chain_of_game, same_space
 from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.game_env import (
-    Shortcut,
-    five_of,
-    is_parallel,
-    nothing_of,
-    pair_of,
-    refuse_lacking,
-    refuse_other,
-)
+from vecwrap.sources.game_env import nothing_of
 from vecwrap.sources.own_spaces import own_spaces_of_game
 from vecwrap.sources.raw_rewards import float_reward
 from vecwrap.sources.saving import game_state, load_game_state
 from vecwrap.sources.seats import ALL, Seats, agents_of, name_of
-from vecwrap.sources.several import Several
-from vecwrap.sources.sub_env import NUMBERS, Takeover, frame_of, yours
+from vecwrap.sources.source import Source, Takeover
+from vecwrap.sources.sub_env import NUMBERS, frame_of, yours
 
 
-class Game(Several):
-    """One game, PettingZoo's ``AECEnv`` or ``ParallelEnv``, and its agents' rows of the slots."""
+class Game(Source):
+    """One game, and its agents' rows of the slots; a kind of game adds who moves, and what a move brings."""
 
     kind: ClassVar[str] = "game"
     methods: ClassVar[tuple[str, ...]] = (
@@ -52,14 +45,10 @@ class Game(Several):
         make: Callable[[], Any] | None = None,
         seats: Seats = ALL,
     ) -> None:
-        super().__init__()
-        self.env = env
         self._make = make
         self.number = number
         self.mode = mode
-        refuse_other(env)
-        self.is_parallel = is_parallel(env)
-        own_spaces_of_game(env, agents_of(env))
+        self._play(env)
         self.name = name_of(env)
         self._seats = seats
         self._seated = seated = seats.of(env)
@@ -67,24 +56,17 @@ class Game(Several):
         self.observation_space, self.action_space = seated.observation_space, seated.action_space
         self.num_rows = len(self.agents)
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
-        self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
-        if not self.is_parallel:
-            self._way = Shortcut(env)
+        self._given_spaces = self._spaces_of_agents()
         self._over = True  # no running game
-        self._mover = 0  # whose turn it is, in games in turns
-        self._acting: list[tuple[Any, int]] = []  # who acts in the next step, in simultaneous ones, and their seats
         self._present: list[Any] = []  # what the environment's ``agents`` were
-        self._reported: tuple[int, set[Any]] = 0, set()  # after how many moves it said of whom that they are done
         self._in_stride = False  # whether an ordinary step changes nothing but rewards, observations and infos
-        self._stride: list[tuple[Any, int, Callable[[Any], None]]] = []  # who acts in it, and its row
         self._seed: int | None = None
         self._episode = 0
         self._moves = 0
         self._beginning = False  # whether the environment is being reset
         self._seed_of_takeover: int | None = None
-        self._not_made: BaseException | None = None  # why it could not be made anew
         self._left: list[tuple[int, dict[str, Any]]] = []  # rows whose agents left in this step, and their infos
-        self._awaited = [False] * self.num_rows  # seats, in games in turns, whose last action's reward is not complete
+        self._awaited = [False] * self.num_rows  # seats whose last action's reward is not complete
         self._advance: dict[int, float] = {}  # by row, what its agent was paid where no row could have it
         self._frames = [Frames.NONE] * self.num_rows
         self._any_frames = False
@@ -104,7 +86,7 @@ class Game(Several):
     def attach(self, slots: Slots, first_row: int) -> None:
         self._slots, self._first_row = slots, first_row
         self._at = slice(first_row, first_row + self.num_rows)
-        self._rows = rows = range(first_row, first_row + self.num_rows)
+        self.rows = rows = range(first_row, first_row + self.num_rows)
         self._put = [slots.observations.putter(row) for row in rows]
         self._rewards, self._raw_rewards = slots.rewards.data, slots.raw_rewards.data
         self._put_final = [slots.final_observations.putter(row) for row in rows]
@@ -115,24 +97,42 @@ class Game(Several):
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def reset_rows(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         assert len(rows) == self.num_rows, "the books refuse parts of a game"
         self._reset(seeds[0], own_copy(options))
 
-    def step(self) -> None:
-        """Let the agent whose turn it is move, or all that are in the game; then write all rows."""
-        if self._in_stride:
-            self._step_in_stride()
-            return
+    def step(self, action: Any = None) -> None:
+        """Let those move whose turn it is; then write all rows."""
         self._left.clear()
         if self._over:
             self._step_after_end()
-        elif self.is_parallel:
-            self._step_all()
         else:
-            self._step_one()
+            self._move()
 
-    step_whole = step  # none of its rows takes part by itself
+    @abstractmethod
+    def _move(self) -> None:
+        """Step a running game."""
+
+    @abstractmethod
+    def _open_game(self, result: Any) -> None:
+        """Write the rows of those who are in a game that has begun; ``result`` is what its reset returned."""
+
+    @abstractmethod
+    def _own_state(self) -> dict[str, Any]:
+        """Return what is to be saved of who moves."""
+
+    @abstractmethod
+    def _load_own_state(self, state: dict[str, Any]) -> None:
+        """Load what ``_own_state`` returned."""
+
+    def _whose_turn(self) -> str:
+        """Say whose move has failed, if one agent moves alone."""
+        return ""
+
+    def _play(self, env: Any) -> None:
+        """Play this environment from now on."""
+        own_spaces_of_game(env, agents_of(env))
+        self.env = env
 
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         self._over = True
@@ -166,41 +166,9 @@ class Game(Several):
         for agent in self.agents:
             if agent not in env.agents:  # it may join later
                 self._put[self._seat_of[agent]](nothing_of(self.observation_space))
-        if self.is_parallel:
-            self._open_all(*pair_of(result))
-        else:
-            self._open_turns()
+        self._open_game(result)
         self._write_frames()
         self._beginning = False
-
-    def _open_turns(self) -> None:
-        env = self.env
-        while env.agent_selection in self._others:
-            self._move_other()
-        mover = env.agent_selection
-        self._mover = self._seat(mover)
-        self._present = list(env.agents)
-        for agent in self._present:
-            if agent != mover and agent not in self._others:
-                self._open(self._seat(agent), env.observe(agent), env.infos.get(agent, {}))
-        observation, reward, terminated, truncated, info = env.last()
-        self._open(self._mover, observation, info)
-        if terminated or truncated:  # the first step reports it, and nobody moves in that
-            return
-        row = self._first_row + self._mover
-        self._slots.waits[row] = False
-        if reward:  # a reset pays nothing, and the agent's own action clears it
-            self._advance[row] = float_reward(reward)
-
-    def _open_all(self, observations: Any, infos: Any) -> None:
-        self._present = list(self.env.agents)
-        self._reported = 0, set(observations) - set(self._present)
-        self._let_act([(agent, self._seat(agent)) for agent in self._present if agent not in self._others])
-        for agent, seat in self._acting:
-            if agent not in observations:
-                refuse_lacking(agent, observations=observations)
-            self._open(seat, observations[agent], (infos or {}).get(agent) or {})
-            self._slots.waits[self._first_row + seat] = False
 
     def _open(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
         slots, row = self._slots, self._first_row + seat
@@ -219,179 +187,6 @@ class Game(Several):
             self._pay(row, reward)
         slots.gone[row] = False
         slots.first[row] = slots.live[row] = slots.raw_first[row] = True
-
-    def _step_one(self) -> None:
-        """One turn, as a loop over ``env.last()`` takes it; agents that are done leave at once."""
-        way, slots, row = self._way, self._slots, self._first_row + self._mover
-        if slots.waits[row]:  # it was done when its game began
-            self._rest()
-        else:
-            (action,) = slots.actions.get_all([row])
-            way.play.step(action if self._padding is None else self._padding.cut[self._mover](action))
-            self._moves += 1
-            self._rest()
-            slots.acted[row] = self._awaited[self._mover] = True
-        state = way.state
-        if state.agents != self._present:
-            self._refuse_vanished()
-        while state.agents:
-            agent = state.agent_selection
-            if agent in self._others:
-                if self._seat_of.keys().isdisjoint(state.agents):
-                    break
-                self._move_other()
-                continue
-            seat = self._seat(agent)
-            observation, reward, terminated, truncated, info = way.last(agent)
-            row = self._first_row + seat
-            done = terminated or truncated
-            if slots.gone[row] and not done:
-                self._join(row, reward)
-            else:
-                self._pay(row, reward)
-            if self._awaited[seat]:
-                slots.completed[row], self._awaited[seat] = True, False
-            self._write(seat, observation, info)
-            if not done:
-                slots.waits[row], self._mover = False, seat
-                self._write_frames()
-                return
-            self._leave(seat, bool(terminated), bool(truncated), observation, info)
-            way.play.step(None)
-            if agent in state.agents and (state.terminations[agent] or state.truncations[agent]):
-                raise PlanError(
-                    f"{agent} is done but stays in agents: expected step(None) to take it out, as _was_dead_step does"
-                )
-            self._refuse_vanished()
-        self._end()
-
-    def _refuse_vanished(self) -> None:
-        """Refuse a game in turns that takes agents out itself: nobody would see how they ended."""
-        before, self._present = self._present, list(self.env.agents)
-        for agent in before:
-            seat = self._seat_of.get(agent)
-            if agent not in self._present and seat is not None and not self._slots.gone[self._first_row + seat]:
-                raise PlanError(
-                    f"{agent} is no longer in agents, but last() has not reported its end: expected the game to leave "
-                    "whoever is done in agents until step(None) takes it out"
-                )
-
-    def _move_other(self) -> None:
-        env, agent = self.env, self.env.agent_selection
-        env.step(None if env.terminations[agent] or env.truncations[agent] else self._others[agent])
-
-    def _step_all(self) -> None:
-        actions = self._slots.actions.get_all(self._places)
-        if self._padding is not None:
-            actions = [self._padding.cut[seat](action) for (_, seat), action in zip(self._acting, actions, strict=True)]
-        chosen = dict(zip(self._names, actions, strict=True))
-        if self._others:
-            everyone = {**self._others, **chosen}
-            chosen = {agent: everyone[agent] for agent in self._present if agent in everyone}
-        result = five_of(self.env.step(chosen))
-        self._moves += 1
-        self._write_all(*result)
-
-    def _write_all(self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any) -> None:
-        slots, first, acting = self._slots, self._first_row, self._acting
-        changed = self._changes(terminations, truncations)
-        self._in_stride = False
-        self._rest()
-        own = list(self._places)
-        slots.acted[own] = slots.completed[own] = slots.live[own] = True
-        slots.waits[own] = False
-        for agent, seat in acting:
-            if agent not in rewards or agent not in observations:
-                refuse_lacking(agent, rewards=rewards, observations=observations)
-            self._pay(first + seat, rewards[agent])
-            self._write(seat, observations[agent], infos.get(agent) or {})
-        if changed:
-            self._go_on_without(observations, rewards, terminations, truncations, infos)
-            if not self._acting:
-                self._end()
-                return
-        elif not (self._any_frames or self.debug or self._padding or self._others):
-            self._in_stride = True
-            self._stride = [(agent, first + seat, self._put[seat]) for agent, seat in acting]
-        self._write_frames()
-
-    def _changes(self, terminations: Any, truncations: Any) -> bool:
-        return True in terminations.values() or True in truncations.values() or self.env.agents != self._present
-
-    def _step_in_stride(self) -> None:
-        """The same in the common case, of which only rewards, observations and infos must be written."""
-        slots, paid, raw = self._slots, self._rewards, self._raw_rewards
-        chosen = dict(zip(self._names, slots.actions.get_all(self._places), strict=True))
-        result = self.env.step(chosen)
-        observations, rewards, terminations, truncations, infos = result
-        self._moves += 1
-        if self._changes(terminations, truncations):
-            self._write_all(*result)
-            return
-        for agent, row, put in self._stride:
-            try:
-                reward, observation = rewards[agent], observations[agent]
-            except KeyError:
-                refuse_lacking(agent, rewards=rewards, observations=observations)
-            paid[row] = raw[row] = reward if type(reward) in NUMBERS else float_reward(reward)
-            info = infos.get(agent)
-            if info or slots.informed:
-                slots.put_info(row, info or {})
-            put(observation)
-
-    def _go_on_without(self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any) -> None:
-        """Have agents leave that are done, and others come; one may do both in this step."""
-        before, self._present = self._present, list(self.env.agents)
-        stay: list[tuple[Any, int]] = []
-        for agent, seat in self._acting:
-            if agent not in terminations or agent not in truncations:
-                refuse_lacking(agent, terminations=terminations, truncations=truncations)
-            terminated, truncated = bool(terminations[agent]), bool(truncations[agent])
-            if terminated or truncated:
-                self._leave(seat, terminated, truncated, observations[agent], infos.get(agent) or {})
-            elif agent in self._present:
-                stay.append((agent, seat))
-            else:
-                raise PlanError(
-                    f"{agent} is no longer in agents, though neither terminated nor truncated: expected one of the two "
-                    "in the step in which it leaves"
-                )
-        flags = {agent: (bool(terminations.get(agent)), bool(truncations.get(agent))) for agent in terminations}
-        done = {agent: both for agent, both in flags.items() if any(both)}
-        visitors = self._visitors(done, before, observations, rewards)
-        for agent in [*self._present, *visitors]:
-            if agent in before or agent in self._others:
-                continue
-            seat = self._seat(agent)
-            if agent not in observations:
-                refuse_lacking(agent, observations=observations)
-            row, info = self._first_row + seat, infos.get(agent) or {}
-            if agent in done:
-                self._pay(row, rewards.get(agent, 0.0))
-                self._leave(seat, *done[agent], observations[agent], info)
-            else:
-                self._join(row, rewards.get(agent, 0.0))
-                self._slots.waits[row] = False
-                stay.append((agent, seat))
-            self._write(seat, observations[agent], info)
-        self._let_act(stay)
-
-    def _known_to_be_done(self, moves: int | None = None) -> set[Any]:
-        """Return of whom the game said so with this move, its last one: some go on saying so of those who left."""
-        return self._reported[1] if self._reported[0] == (self._moves if moves is None else moves) else set()
-
-    def _visitors(self, done: Any, before: list[Any], observations: Any, rewards: Any) -> list[Any]:
-        """Return the agents that join in this step, are done at once, and so never were in ``agents``."""
-        known = self._known_to_be_done(self._moves - 1)
-        self._reported = self._moves, set(done)
-        new = done.keys() - known - set(before) - set(self._present)
-        return [agent for agent in self.agents if agent in new and agent in observations and agent in rewards]
-
-    def _let_act(self, acting: list[tuple[Any, int]]) -> None:
-        self._acting = acting
-        self._names = [agent for agent, _ in acting]
-        rows = [self._first_row + seat for _, seat in acting]
-        self._places: Sequence[int] = self._rows if rows == list(self._rows) else rows  # a range is quicker
 
     def _pay(self, row: int, reward: Any) -> None:
         paid = reward if type(reward) in NUMBERS else float_reward(reward)
@@ -455,11 +250,11 @@ class Game(Several):
         """Infos belong to live rows alone."""
         slots = self._slots
         if slots.informed or slots.frames:
-            for row in self._rows:
+            for row in self.rows:
                 slots.forget_info(row)
 
-    def want_frames(self, row: int, frames: Frames) -> None:
-        self._frames[row] = frames
+    def want_frames(self, frames: Sequence[Frames]) -> None:
+        self._frames = list(frames)
         self._any_frames = any(one is not Frames.NONE for one in self._frames)
         self._in_stride = False
 
@@ -475,8 +270,11 @@ class Game(Several):
         if wanted:
             slots.frames.update(dict.fromkeys(wanted, frame_of(self.env.render)))
         elif slots.frames:
-            for row in self._rows:
+            for row in self.rows:
                 slots.frames.pop(row, None)
+
+    def _spaces_of_agents(self) -> list[tuple[Any, Any]]:
+        return [(self.env.observation_space(agent), self.env.action_space(agent)) for agent in self.agents]
 
     def _seat(self, agent: Any) -> int:
         try:
@@ -498,20 +296,22 @@ class Game(Several):
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def ask(self, method: str, rows: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+    def call(
+        self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> tuple[dict[int, Any], list[Failure]]:
+        """Do it once for all of these rows: their arguments are equal, or parts of one state."""
+        if method not in self.methods:
+            raise ArgumentError(f"{self.name}, a game of several agents, has no {method}")
         if method == "state":
             game = self._state()
-            return [{**(game if row == rows[0] else {"env": []}), **self._state_of_row(row)} for row in rows]
+            return {row: {**(game if row == rows[0] else {"env": []}), **self._state_of_row(row)} for row in rows}, []
         if method == "load_state":
             self._load_state(arguments[0][0])
             for row, (state, _) in zip(rows, arguments, strict=True):
                 self._load_row(row, state)
-            return [None] * len(rows)
+            return dict.fromkeys(rows), []
         answer = getattr(self, f"_{method}")(*arguments[0])
-        return [answer, *(yours(answer) for _ in rows[1:])]
-
-    def refuse_method(self, method: str) -> None:
-        raise ArgumentError(f"{self.name}, a game of several agents, has no {method}")
+        return {row: answer if row == rows[0] else yours(answer) for row in rows}, []
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         attribute = self._attribute(name)
@@ -541,10 +341,11 @@ class Game(Several):
             return {"env": None}
         return {
             "env": game_state(self.env),
-            "mover": self._mover,
+            "mover": 0,
             "present": list(self._present),
-            "acting": [seat for _, seat in self._acting],
-            "reported": sorted(self._seat_of[agent] for agent in self._known_to_be_done() & self._seat_of.keys()),
+            "acting": [],
+            "reported": [],
+            **self._own_state(),
         }
 
     def _state_of_row(self, row: int) -> dict[str, Any]:
@@ -572,10 +373,9 @@ class Game(Several):
             self.env.reset()
         load_game_state(self.env, state["env"])
         self._over, self._seed, self._seed_of_takeover = state["over"], state["seed"], state["seed_of_takeover"]
-        self._episode, self._moves, self._mover = state["episode"], state["steps"], fitting(state["mover"], 0)
+        self._episode, self._moves = state["episode"], state["steps"]
         self._present, self._in_stride = list(fitting(state["present"], [])), False
-        self._let_act([(self.agents[seat], seat) for seat in fitting(state["acting"], [])])
-        self._reported = self._moves, {self.agents[seat] for seat in fitting(state["reported"], [])}
+        self._load_own_state(state)
 
     def _load_row(self, row: int, state: dict[str, Any]) -> None:
         slots, at = self._slots, self._first_row + row
@@ -587,14 +387,14 @@ class Game(Several):
         if paid := fitting(state["advance"], 0.0):
             self._advance[at] = paid
 
-    def failure(self, row: int, index: int, error: BaseException, during: str, action: Any) -> Failure:
+    def failures(self, rows: Sequence[int], error: BaseException, during: str, action: Any = None) -> list[Failure]:
         of_row, begins = during in ("step", "reset"), self._beginning
-        turn = "" if self.is_parallel or begins or during != "step" else f"It was {self.agents[self._mover]}'s turn. "
+        turn = "" if begins or during != "step" else self._whose_turn()
         autoreset = during == "step" and begins
         if of_row:
             self._over, self._in_stride = True, False
         told = replace(
-            make_failure(index, error),
+            make_failure(self.index, error),
             during=during,
             action=action,
             seed=self._seed,
@@ -603,48 +403,36 @@ class Game(Several):
             autoreset=autoreset,
             stepped=autoreset and self.mode is Autoreset.SAME_STEP,
             refused=isinstance(error, ArgumentError) and not of_row,
-            whole=f", {self.agents[row]} in game {self.number}, a {self.name} that",
             note=f"\n{turn}The other games are unharmed; reset all agents of this one before its next step.",
         )
-        return told if of_row else replace(told, note="", step=0, episode=0)
+        if not of_row:
+            told = replace(told, note="", step=0, episode=0)
+        whose = [f", {agent} in game {self.number}, a {self.name} that" for agent in self.agents]
+        return [replace(told, index=self.index + row, whole=whose[row]) for row in rows]
 
-    def close(self, timeout: float, terminate: bool) -> None:
+    def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         self.env.close()
 
     # -- restarts ------------------------------------------------------------------------------------------------------
 
-    def make_anew(self, row: int) -> None:
+    def recreate(self) -> None:
         assert self._make is not None
-        if row:
-            if self._not_made is not None:
-                raise self._not_made
-            return
-        try:
-            env = self._make()
-            if (agents := self._seats.of(env).agents) != self.agents:
-                raise PlanError(f"{self.name}: expected the agents {self.agents} again, got {agents}")
-            own_spaces_of_game(env, agents_of(env))
-            self.env = env
-            self._refuse_changed()
-        except BaseException as error:
-            self._not_made = error
-            raise
-        self._not_made = None
+        env = self._make()
+        agents = self._seats.of(env).agents
+        if agents != self.agents:
+            raise PlanError(f"{self.name}: expected the agents {self.agents} again, got {agents}")
+        self._play(env)
+        self._refuse_changed()
         self._over, self._beginning, self._episode, self._moves = True, False, 0, 0
-        if not self.is_parallel:
-            self._way = Shortcut(env)
-        self._given_spaces = [(env.observation_space(agent), env.action_space(agent)) for agent in self.agents]
+        self._given_spaces = self._spaces_of_agents()
 
-    def take_over(self, row: int, takeover: Takeover) -> None:
-        if row == 0:
-            self._seed_of_takeover = takeover.seed
-            try:
-                for name, value in takeover.attributes.items():
-                    self._set_attr(name, value)
-            except BaseException as error:
-                self._not_made = error  # nor do the other rows take over
-                raise
-        slots, at = self._slots, self._first_row + row
-        if takeover.resting is not None and not slots.shared:
-            observation, slots.terminations[at], slots.truncations[at] = takeover.resting
-            slots.observations.put(at, observation)
+    def restore(self, takeovers: Sequence[Takeover]) -> None:
+        self._seed_of_takeover = takeovers[0].seed
+        for name, value in takeovers[0].attributes.items():
+            self._set_attr(name, value)
+        slots = self._slots
+        for row, takeover in zip(self.rows, takeovers, strict=True):
+            if takeover.resting is not None and not slots.shared:
+                observation, slots.terminations[row], slots.truncations[row] = takeover.resting
+                slots.observations.put(row, observation)
+        self.want_frames([takeover.frames for takeover in takeovers])

@@ -35,13 +35,6 @@ def is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, str, bytes)
 
 
-def derives_from_plain(value: Any) -> bool:
-    """Whether a value is of a type that derives from a plain one: a Counter, an IntEnum, a named tuple."""
-    kinds = (dict, list, tuple, deque, int, float, str, bytes, np.ndarray)
-    known = (*kinds, bool, GraphInstance)
-    return isinstance(value, kinds) and type(value) not in known and not isinstance(value, np.generic)
-
-
 _OF_ENVIRONMENTS = {"np_random", "np_random_seed", "ale_held_action"}
 _GYMNASIUM = "gymnasium."
 _OURS = "vecwrap."

@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import inspect
 import pickle
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -31,6 +31,7 @@ from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_space
 from vecwrap.sources.raw_rewards import Tap, float_reward
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
+from vecwrap.sources.source import Source, Takeover
 
 Factory = Callable[[], Env]
 NUMBERS = frozenset({float, np.float64, int})  # rewards that the slots take as they are
@@ -77,27 +78,23 @@ def factory_name(make: Any) -> str:
     return str(getattr(make, "__qualname__", make if "__str__" in vars(kind) else kind.__qualname__))
 
 
-@dataclass(frozen=True)
-class Takeover:
-    """What a recreated sub-environment takes over from the one that was lost."""
+class SubEnv(Source):
+    """One environment, in one row."""
 
-    seed: int | None = None  # of its first reset, if neither that nor a schedule provides one
-    attributes: dict[str, Any] = field(default_factory=dict)  # what `set_attr` has set, in that order
-    schedule: bytes | None = None  # what `SubEnv.follow` was given
-    scheduled: int = 0  # how many episodes the schedule has supplied
-    frames: Frames = Frames.NONE
-    resting: tuple[Any, bool, bool] | None = None  # observation, terminated, truncated of a row at rest (episodic mode)
+    kind: ClassVar[str] = "environment"
+    takes_action: ClassVar[bool] = True
 
-
-class SubEnv:
     def __init__(self, index: int, factory: Factory, mode: Autoreset, *, debug: bool = False) -> None:
         self.index = index
+        self.mode = mode
+        self.debug = debug
         self._factory = factory
-        self._make_env()
-        self._mode = mode
-        self._debug = debug
         self._slots: Slots
         self._row = 0
+        self.recreate()
+
+    def recreate(self) -> None:
+        self._make_env()
         self._over = True  # no running episode
         self._seed: int | None = None
         self._options: dict[str, Any] | None = None  # of the reset that the running game began with
@@ -108,21 +105,21 @@ class SubEnv:
         self._seed_of_takeover: int | None = None
         self._autoresetting = False
         self._in_stride = False  # whether an ordinary step changes nothing but reward, observation and info
-        self.frames = Frames.NONE
+        self._frames = Frames.NONE
 
-    def attach(self, slots: Slots, row: int) -> None:
-        self._slots, self._row = slots, row
+    @property
+    def unwrapped(self) -> Any:
+        return self.env.unwrapped
+
+    def attach(self, slots: Slots, first_row: int) -> None:
+        row = first_row
+        self._slots, self._row, self.rows = slots, row, range(row, row + 1)
         self._put, self._put_final = slots.observations.putter(row), slots.final_observations.putter(row)
         self._rewards, self._raw_rewards = slots.rewards.data, slots.raw_rewards.data
         self._in_stride = False
 
-    @property
-    def frames(self) -> Frames:
-        return self._frames
-
-    @frames.setter
-    def frames(self, frames: Frames) -> None:
-        self._frames = frames
+    def want_frames(self, frames: Sequence[Frames]) -> None:
+        (self._frames,) = frames
         self._in_stride = False
 
     def describe(self) -> Description:
@@ -130,7 +127,10 @@ class SubEnv:
 
     # -- what a backend asks -------------------------------------------------------------------------------------------
 
-    def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
+    def reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        self._reset(seeds[0], options)
+
+    def _reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         self._over, self._autoresetting, self._in_stride = True, False, False
         self._begin(seed, own_copy(options))
         slots, row = self._slots, self._row  # from here on: in a copy of the process they are others
@@ -139,7 +139,7 @@ class SubEnv:
         slots.first[row] = slots.live[row] = True
         slots.raw_rewards[row], slots.raw_dones[row], slots.raw_first[row] = self._raw_of_reset()
 
-    def step(self, action: Any) -> None:
+    def step(self, action: Any = None) -> None:
         if self._over:
             self._step_after_end()
             return
@@ -169,42 +169,48 @@ class SubEnv:
         slots.acted[row] = slots.completed[row] = slots.live[row] = True
         slots.raw_first[row] = anew
         slots.first[row] = self._in_stride = False
-        if done and self._mode is Autoreset.SAME_STEP:
+        if done and self.mode is Autoreset.SAME_STEP:
             self._end_and_begin(observation, info)
             return
         self._over = done
         self._write(observation, info)
-        self._in_stride = not (done or over or anew or self._debug) and self._frames is Frames.NONE
+        self._in_stride = not (done or over or anew or self.debug) and self._frames is Frames.NONE
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(
+        self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> tuple[dict[int, Any], list[Failure]]:
+        return {0: self.answer(method, arguments[0])}, []
+
+    def answer(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        """Do what is called, and return its value."""
+        return getattr(self, f"_{method}")(*arguments)
+
+    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of the outermost wrapper that has it, or return the attribute if it is not a method."""
         if name == "render":
-            return self.render()
+            return yours(self.env.render())
         attribute = self.env.get_wrapper_attr(name)
         return yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
 
-    def get_attr(self, name: str) -> Any:
+    def _get_attr(self, name: str) -> Any:
         """Return an attribute of the outermost wrapper that has it; plain data as a copy, as from other processes."""
         return yours(self.env.get_wrapper_attr(name))
 
-    def set_attr(self, name: str, value: Any) -> None:
+    def _set_attr(self, name: str, value: Any) -> None:
         """Set an attribute where it lives, a new one on the environment itself."""
         if is_plain(value):
             self._set_here.add(name)
         holders = (one for one in chain_of(self.env) if not isinstance(one, Tap) and _lives_on(one, name))
         setattr(next(holders, self.env.unwrapped), name, own_copy(value))
 
-    def has_attr(self, name: str) -> bool:
+    def _has_attr(self, name: str) -> bool:
         return bool(self.env.has_wrapper_attr(name))
 
-    def is_wrapped(self, module: str, qualname: str) -> bool:
+    def _is_wrapped(self, module: str, qualname: str) -> bool:
         kinds = (kind for wrapper in chain_of(self.env) for kind in type(wrapper).__mro__)
         return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
 
-    def render(self) -> Any:
-        return yours(self.env.render())
-
-    def state(self) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         """Return all state needed to continue from here; ``env`` is None if the environment has never been reset."""
         slots, row = self._slots, self._row
         return {
@@ -223,7 +229,7 @@ class SubEnv:
             "first": bool(slots.first[row]),
         }
 
-    def load_state(self, state: dict[str, Any], attributes: dict[str, Any]) -> None:
+    def _load_state(self, state: dict[str, Any], attributes: dict[str, Any]) -> None:
         if state["env"] is None:
             self._be_new(attributes)
         else:
@@ -241,51 +247,43 @@ class SubEnv:
         slots.first[row] = state["first"]
         self._autoresetting = self._in_stride = False
 
-    def follow(self, schedule: bytes, episodes: int = 0) -> None:
+    def _follow(self, schedule: bytes, scheduled: int) -> None:
         self._schedule = pickle.loads(schedule)
-        self.go_on_in_schedule({"episodes": episodes, "remembered": None})
+        self._go_on_in_schedule(scheduled)
 
-    def leave_seed(self, seed: int | None) -> None:
+    def _leave_seed(self, seed: int | None) -> None:
         self._seed_of_takeover = seed
 
-    def scheduled(self) -> dict[str, Any]:
-        assert self._schedule is not None
-        return self._schedule.state()
+    def _scheduled(self) -> int:
+        return int(self._slots.scheduled[self._row])
 
-    def go_on_in_schedule(self, state: dict[str, Any]) -> None:
-        assert self._schedule is not None
-        self._schedule.load(state)
-        self._slots.scheduled[self._row] = self._schedule.episodes
+    def _go_on_in_schedule(self, scheduled: int) -> None:
+        self._slots.scheduled[self._row] = scheduled
 
-    def take_over(self, takeover: Takeover) -> None:
+    def restore(self, takeovers: Sequence[Takeover]) -> None:
+        (takeover,) = takeovers
         for name, value in takeover.attributes.items():
-            self.set_attr(name, value)
-        self.frames = takeover.frames
+            self._set_attr(name, value)
+        self.want_frames([takeover.frames])
         self._seed_of_takeover = takeover.seed
         if takeover.schedule is not None:
-            self.follow(takeover.schedule, takeover.scheduled)
+            self._follow(takeover.schedule, takeover.scheduled)
         slots, row = self._slots, self._row
         if takeover.resting is not None and not slots.shared:  # there the parent does this: it may not have read yet
             observation, slots.terminations[row], slots.truncations[row] = takeover.resting
             slots.observations.put(row, observation)
 
-    def made_anew(self, takeover: Takeover) -> SubEnv:
-        """Return a replacement for this one, which was closed; the replacement is closed if it cannot take over."""
-        other = SubEnv(self.index, self._factory, self._mode, debug=self._debug)
-        try:
-            other.attach(self._slots, self._row)
-            other.take_over(takeover)
-        except BaseException:
-            with contextlib.suppress(Exception, SystemExit):  # raise the reason, not an error of closing
-                other.close()
-            raise
-        return other
+    def envs(self) -> list[Any]:
+        return [self.env]
 
-    def close(self) -> None:
+    def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         self.env.close()
 
-    def failure(self, error: BaseException, during: str, action: Any = None) -> Failure:
-        """Report that the sub-environment raised; until its next reset it has no running episode."""
+    def failures(self, rows: Sequence[int], error: BaseException, during: str, action: Any = None) -> list[Failure]:
+        """Report that it raised; until its next reset it has no running episode."""
+        return [self._failure(error, during, action)]
+
+    def _failure(self, error: BaseException, during: str, action: Any) -> Failure:
         autoreset = during == "step" and self._over  # rows at rest raise nothing
         if during in ("step", "reset"):
             self._over = True
@@ -300,10 +298,11 @@ class SubEnv:
             stepped=during == "step" and self._autoresetting,
         )
 
-    def refused(self, error: Exception, during: str, action: Any, *, of_the_end: bool) -> Failure:
-        """Report that the result of the latest step or reset cannot be passed on; name what it was part of."""
+    def refused(self, row: int, error: Exception, during: str, *, of_the_end: bool) -> Failure:
+        """Name the episode that the refused result was part of."""
         begun = bool(self._slots.first[self._row])
-        said = self.failure(error, during, action)
+        action = self._slots.actions.get_all([self._row])[0] if during == "step" else None
+        said = self._failure(error, during, action)
         if not begun:
             return replace(said, autoreset=False, step=self._steps - 1)
         before = replace(said, episode=self._episode - 1, step=self._steps_before, autoreset=during == "step")
@@ -328,7 +327,7 @@ class SubEnv:
             close_lost(self.env)
             self._make_env()
         for name, value in attributes.items():
-            self.set_attr(name, value)
+            self._set_attr(name, value)
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> None:
         if self._schedule is None:
@@ -366,14 +365,18 @@ class SubEnv:
             if self._tap is None or not self._tap.first:
                 return observation, _told(info, None)
             # the game ended within its reset; the new one that follows is the schedule's
-        seed, options = schedule.next(seed, options)
-        self._slots.scheduled[self._row] = schedule.episodes
+        if seed is not None:  # it begins the schedule anew
+            self._go_on_in_schedule(0)
+        if seed is None or schedule.replace:
+            episode = self._scheduled()
+            seed, options = schedule.reset(episode, self.index, options)
+            self._go_on_in_schedule(episode + 1)
         observation, info = self._reset_env(seed, options)
         return observation, _told(info, seed)
 
     def _write(self, observation: Any, info: dict[str, Any]) -> None:
         slots = self._slots
-        if self._debug:
+        if self.debug:
             self._refuse_foreign(observation)
         if info or slots.informed:
             slots.put_info(self._row, info)
@@ -391,7 +394,7 @@ class SubEnv:
     def _end_and_begin(self, observation: Any, info: dict[str, Any]) -> None:
         """Same-step mode: store everything of the ended episode, then reset; a fresh row follows."""
         slots, row = self._slots, self._row
-        if self._debug:
+        if self.debug:
             self._refuse_foreign(observation)
         self._put_final(observation)
         if info or slots.informed:
@@ -419,10 +422,10 @@ class SubEnv:
         return bool(self._goes_on) and any(wrapper.game_goes_on for wrapper in self._goes_on)
 
     def _step_after_end(self) -> None:
-        if self._mode is Autoreset.NEXT_STEP:
-            self.reset(None, None)
+        if self.mode is Autoreset.NEXT_STEP:
+            self._reset(None, None)
             return
-        assert self._mode is Autoreset.EPISODIC, "the backend refuses to step an ended row"
+        assert self.mode is Autoreset.EPISODIC, "the backend refuses to step an ended row"
         slots, row = self._slots, self._row  # the row rests: observation and done flags stay as they are
         slots.rewards[row] = slots.raw_rewards[row] = 0.0
         slots.acted[row] = slots.completed[row] = slots.live[row] = False

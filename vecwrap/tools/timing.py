@@ -187,7 +187,7 @@ class Stopwatch:
         books = runner.books
         if isinstance(runner, Dummy):
             wait.what = "the loop over the sub-environments"
-            sources = runner.local.sub_envs if sub_envs else []
+            sources = runner.local.sources if sub_envs else []
             yield from _sub_env_places([source for source in sources if isinstance(source, SubEnv)], env_id)
             engine = Part(env_id, "environment", "the engine itself")
             engines = runner.engines() if sub_envs else ()

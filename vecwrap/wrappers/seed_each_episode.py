@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import ArgumentError, PlanError, one_of
+from vecwrap.errors import ArgumentError, CheckpointError, PlanError, one_of
 from vecwrap.rows.saved import fitting, fitting_list
 from vecwrap.sources.by_value import by_value
-from vecwrap.sources.schedule import Dealt, Reset, Rule, Schedule, Told, as_reset
+from vecwrap.sources.schedule import Reset, Schedule, as_reset
 
 
 class SeedEachEpisode(VecEnvWrapper):
@@ -27,11 +27,11 @@ class SeedEachEpisode(VecEnvWrapper):
     + i`` to sub-environment i, so that each entry is played once; episodes after that have no seed.
 
     A function takes the number of the episode (from 0, per sub-environment) and ``start_index + i``, the index that
-    seeds are offset by. Each sub-environment has its own copy, with separate state, so the stream is the same on every
-    backend. Its exceptions are raised as the sub-environment's (``SubEnvError``). Its state is saved with its
-    ``state_dict`` and ``load_state_dict`` if it is an object, or a method of one, that has them; otherwise only those
-    of its attributes that are numbers, text, arrays, or lists, tuples and dicts of these. A recreated sub-environment
-    has a fresh copy.
+    seeds are offset by. Each sub-environment has its own copy, so the stream is the same on every backend. Its
+    exceptions are raised as the sub-environment's (``SubEnvError``).
+
+    A recreated sub-environment, and one whose state is loaded, goes on with the number of its next episode, and so
+    with the next entry. Only state that a function keeps itself begins anew there.
 
     ``infos["episode_seed"]``, with its mask, is the seed of each episode that starts with one.
 
@@ -74,52 +74,37 @@ class SeedEachEpisode(VecEnvWrapper):
         one_of("seed_each_episode: use", use, ("cycle", "once"))
         if any(isinstance(wrapper, SeedEachEpisode) for wrapper in env.chain):
             raise PlanError("seed_each_episode: an inner seed_each_episode sets the seeds already; leave one out")
-        self.use = use
-        self.replace = replace
-        self.follow(seeds)
-
-    def follow(self, seeds: Any) -> None:
-        """Switch to another schedule, from its first episode, at the next reset of each sub-environment.
-
-        Args:
-            seeds: as for the class.
-
-        Raises:
-            PlanError: likewise.
-            AlreadyPendingCallError: rows are pending.
-        """
-        rules = self._rules(seeds)
+        entries = seeds if callable(seeds) else _entries(seeds)
+        start_index = self.core.pending.start_index
+        schedule = Schedule(entries, self.num_envs, start_index, once=use == "once", replace=replace)
         try:
-            schedules = [by_value(Schedule(rule, replace=self.replace)) for rule in rules]
+            pickled = by_value(schedule)
         except Exception as error:
             raise PlanError(
                 f"seed_each_episode: seeds: {seeds!r} cannot be sent to a sub-environment: {error}; create unpicklable "
                 "objects inside the function"
             ) from error
-        self.face.refuse_pending("follow")
-        self.core.follow(schedules)
+        self.face.refuse_pending("seed_each_episode")
+        self.core.follow(pickled)
 
     def wrapper_state(self) -> dict[str, Any]:
-        states = self.core.scheduled()
-        return {key: [state[key] for state in states] for key in ("episodes", "remembered")}
+        return {"episodes": self.core.scheduled()}
+
+    def refuse_wrapper_state(self, state: dict[str, Any]) -> None:
+        for remembered in state.get("remembered", ()):  # in the state of an earlier version
+            if remembered not in (None, {"attributes": {}}):
+                raise CheckpointError(
+                    "seed_each_episode: the state has what its function remembered, which is no longer saved or "
+                    "loaded; have the function depend on the episode and the index alone, and save it again from a "
+                    "new run"
+                )
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        both = zip(state["episodes"], fitting_list(state["remembered"], self.num_envs, "remembered"), strict=True)
-        states = [{"episodes": fitting(k, 0, "episodes"), "remembered": memory} for k, memory in both]
-        self.core.go_on_in_schedule(states)
-
-    def _rules(self, seeds: Any) -> list[Rule]:
-        if callable(seeds):
-            first = self.core.pending.start_index
-            return [Told(seeds, first + i) for i in range(self.num_envs)]
-        entries = _entries(seeds)
-        count, n = len(entries), self.num_envs
-        if self.use == "once":
-            return [Dealt(entries, i, n, again=False) for i in range(n)]
-        return [Dealt(entries, i * count // n, 1, again=True) for i in range(n)]
+        episodes = fitting_list(state["episodes"], self.num_envs, "episodes")
+        self.core.go_on_in_schedule([fitting(number, 0, "episodes") for number in episodes])
 
 
-def _entries(seeds: Any) -> list[Reset]:
+def _entries(seeds: Any) -> tuple[Reset, ...]:
     try:
         values = None if isinstance(seeds, str) else list(seeds)
     except TypeError:
@@ -137,4 +122,4 @@ def _entries(seeds: Any) -> list[Reset]:
             entries.append(as_reset(value))
         except ArgumentError as error:
             raise PlanError(f"seed_each_episode: seeds[{number}]: {error}") from None
-    return entries
+    return tuple(entries)

@@ -13,12 +13,10 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from gymnasium.error import NoAsyncCallError
 
-from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.messages import (
     WorkerContents,
     WorkerInit,
@@ -43,38 +41,12 @@ from vecwrap.rows.step_result import IntArray
 from vecwrap.sources.by_value import by_value
 from vecwrap.sources.description import Description, of_all, refuse_outside
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.parts import never_made, of_first_start
+from vecwrap.sources.making import never_made, num_rows_of, of_first_start
 from vecwrap.sources.registrations import Registrations
-from vecwrap.sources.sub_env import Factory, Takeover
+from vecwrap.sources.source import Takeover
+from vecwrap.sources.sub_env import Factory
 
 STOPPED = 1.0  # seconds: if a wait takes so much longer than asked for, this process was stopped meanwhile
-
-
-def share_out(
-    num_envs: int,
-    workers: int | None,
-    envs_per_worker: int | None,
-    parent_share: bool | None = False,
-    *,
-    together: int = 1,
-) -> list[range]:
-    """Return the sub-environments of each worker, by default one per core: consecutive, ``together`` never divided.
-
-    With ``parent_share`` there is one more share than ``workers``, the parent's.
-    """
-    if together > 1:
-        if envs_per_worker is not None and envs_per_worker % together:
-            raise PlanError(
-                f"envs_per_worker: expected a multiple of {together}, the rows of an engine, got {envs_per_worker}"
-            )
-        each = None if envs_per_worker is None else envs_per_worker // together
-        shares = share_out(num_envs // together, workers, each, parent_share)
-        return [range(share.start * together, share.stop * together) for share in shares]
-    if envs_per_worker is not None:
-        return [range(i, min(i + envs_per_worker, num_envs)) for i in range(0, num_envs, envs_per_worker)]
-    count = min(workers + bool(parent_share) if workers else usable_cores(), num_envs)
-    bounds = [-(-num_envs * k // count) for k in range(count + 1)]
-    return [range(start, stop) for start, stop in pairwise(bounds)]
 
 
 class Expected(NamedTuple):
@@ -122,7 +94,7 @@ class Workers(ABC, Generic[_Worker]):
     noun: ClassVar[str] = "worker"  # what a worker is called
     of_its_process: ClassVar[str] = "and its workers answer only that process"
 
-    _factories: list[Factory]
+    _factories: list[Factory]  # one for each source
     _shares: list[range]  # the sub-environments of each worker; last those of this process, if any
     _owner_of: list[int]  # the number of the worker of each sub-environment
 
@@ -186,7 +158,7 @@ class Workers(ABC, Generic[_Worker]):
         share = worker.env_ids
         registrations, specs = Registrations.here()
         contents = WorkerContents(
-            factories=[self._factories[i] for i in share],
+            factories=self._factories_of(worker),
             takeovers=None if takeovers is None else [takeovers[i] for i in share],
             registrations=registrations,
             filters=named(warnings.filters),
@@ -212,6 +184,10 @@ class Workers(ABC, Generic[_Worker]):
             **settings,
         )
         return encode(init)
+
+    def _factories_of(self, worker: _Worker) -> list[Factory]:
+        num_rows = num_rows_of(self._factories)
+        return self._factories[worker.env_ids.start // num_rows : worker.env_ids.stop // num_rows]
 
     def _await_made(self) -> Description:
         """Wait until all sub-environments are made, or one has failed and all those before it are made."""
@@ -251,7 +227,8 @@ class Workers(ABC, Generic[_Worker]):
         self._forget(worker)
         if not worker.made_once:
             restart = self.books.recovery is not None
-            self._start_failures.append(of_first_start(failure, self._factories[failure.index], restart=restart))
+            factory = self._factories[failure.index // num_rows_of(self._factories)]
+            self._start_failures.append(of_first_start(failure, factory, restart=restart))
             return
         if self.books.lose(list(worker.env_ids), reason, made=False):
             self._leave_unanswered(worker, owed, reason)
@@ -447,8 +424,7 @@ class Workers(ABC, Generic[_Worker]):
                 self.books.slots.infos.leave_cells(i)
                 self.books.slots.final_infos.leave_cells(i)
         if not worker.made_once:
-            factories = [self._factories[i] for i in worker.env_ids]
-            remedy = never_made(factories, restart=self.books.recovery is not None)
+            remedy = never_made(self._factories_of(worker), restart=self.books.recovery is not None)
             self.books.broken = self._error_of(worker, f"{reason}{said}{remedy}", **facts)
             raise self.books.broken
         if self.books.lose(list(worker.env_ids), reason, made=worker.made):

@@ -10,13 +10,17 @@ import signal
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import TypeVar
 
 from vecwrap.backends.workers.asking import AnyWorker, Expected
+from vecwrap.backends.workers.cores import current_core
 from vecwrap.backends.workers.launch import LastWords, WorkerProcess, exit_in_words, kill, start_worker
 from vecwrap.backends.workers.messages import Channel
 from vecwrap.backends.workers.shared import Lane
 from vecwrap.env.books import LOOK
 from vecwrap.interrupts import held_back
+
+_T = TypeVar("_T")
 
 
 class Link(AnyWorker):
@@ -87,6 +91,25 @@ class Link(AnyWorker):
         limited = self._limited()
         return math.inf if limited is None or limited.seconds is None else self.since + limited.seconds
 
+    def lose(self, told: str | None) -> tuple[str, str]:
+        """End the process of a worker that is lost; return why it is lost, and its last lines on stderr.
+
+        Args:
+            told: what it did, if it did something for which it is ended.
+        """
+        limited = self._limited()
+        late = time.monotonic() > self.deadline and self.process.running
+        how, said = self.end()
+        if told is not None:
+            reason = f"{told}, and was killed"
+        elif self.torn:
+            reason = "was interrupted in the middle of an answer, and was killed"
+        elif late and limited is not None:
+            reason = f"did not answer within {limited.limit}={limited.seconds:g} s, and was killed"
+        else:
+            reason = f"died: {how}"
+        return f"{self} {reason}", said
+
     def end(self) -> tuple[str, str]:
         """End the process, and all that its environments started; return how it ended, and its last lines on stderr."""
         # If it closed its connection, give it a moment to exit by itself, to get its exit code.
@@ -109,6 +132,15 @@ class Link(AnyWorker):
 
     def __str__(self) -> str:
         return self.in_words("worker", f"{self.pid}")
+
+
+def elsewhere_first(asked: Sequence[tuple[Link, _T]]) -> list[tuple[Link, _T]]:
+    """Return the workers that are up, those last that stepped on this core: they would take it as they wake up."""
+    up = [one for one in asked if one[0].is_up()]
+    if len(up) > 1:
+        here = current_core()
+        up.sort(key=lambda one: one[0].lane is not None and one[0].lane.core == here)
+    return up
 
 
 def end_workers(workers: Sequence[Link], message: bytes, timeout: float, terminate: bool) -> None:

@@ -42,7 +42,8 @@ from vecwrap.sources.by_value import by_value
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.registrations import Registrations
-from vecwrap.sources.sub_env import Factory, Takeover
+from vecwrap.sources.source import Takeover
+from vecwrap.sources.sub_env import Factory
 
 _LARGEST_HEADER = 0x7FFFFFFF  # multiprocessing.connection's framing: 4 bytes of length, or -1 and 8 bytes
 _CHUNK = 1 << 16
@@ -62,8 +63,8 @@ _LARGEST_CHUNK = 1 << 20
 class WorkerContents:
     """The program's own part of what a worker starts from."""
 
-    factories: Sequence[Factory]  # of its sub-environments
-    takeovers: Sequence[Takeover] | None  # from those that were lost; None at the first start
+    factories: Sequence[Factory]  # of its sources
+    takeovers: Sequence[Takeover] | None  # of its rows, from those that were lost; None at the first start
     registrations: Registrations
     filters: list[Any]
 

@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any, ClassVar
 
 from vecwrap.backends.local import LocalRows
-from vecwrap.backends.workers.asking import Expected, Workers, share_out
-from vecwrap.backends.workers.cores import current_core, usable_cores
-from vecwrap.backends.workers.link import Link, end_workers
+from vecwrap.backends.workers.asking import Expected, Workers
+from vecwrap.backends.workers.cores import usable_cores
+from vecwrap.backends.workers.link import Link, elsewhere_first, end_workers
 from vecwrap.backends.workers.messages import decode, encode
 from vecwrap.backends.workers.options import ProcessOptions, check_start_method
 from vecwrap.backends.workers.shared import ORDERED, Lane, SharedBlock, Spinner, allocate_shared
+from vecwrap.backends.workers.shares import rows_of, share_out, sources_per_worker
 from vecwrap.env.books import LOOK
 from vecwrap.env.runner import Runner
 from vecwrap.errors import BackendError, VecwrapError
@@ -27,8 +28,9 @@ from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.parts import together
-from vecwrap.sources.sub_env import Factory, Takeover
+from vecwrap.sources.making import num_rows_of
+from vecwrap.sources.source import Takeover
+from vecwrap.sources.sub_env import Factory
 
 GLANCE = 0.02  # seconds between checks of pipes and deaths, while all answers arrive in shared memory
 
@@ -62,8 +64,10 @@ class Processes(Workers[Link], Runner):
         self._factories = list(factories)
         asked, books = self.options, self.books
         asked.isolating(restart=books.recovery is not None, batch_size=books.batch_size)
-        each = asked.workers, asked.envs_per_worker, asked.parent_share
-        self._shares = share_out(len(factories), *each, together=together(factories))
+        num_rows = num_rows_of(factories)
+        each = sources_per_worker(asked.envs_per_worker, num_rows)
+        shared_out = share_out(len(factories), asked.workers, each, asked.parent_share)
+        self._shares = [rows_of(share, num_rows) for share in shared_out]
         self.parent_share = bool(asked.parent_share) and len(self._shares) > 1
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
         self._step_expected = self._expected("rows", "step_timeout")
@@ -77,7 +81,7 @@ class Processes(Workers[Link], Runner):
         for worker, init in zip(self._workers, inits, strict=True):
             self._initiate(worker, init)
         if own:
-            self.own = LocalRows(own, self._factories[own[0] :], self.books.interrupts)
+            self.own = LocalRows(own, self._factories[shared_out[-1].start :], self.books.interrupts)
             self._descriptions.update(self.own.make(self.books.autoreset, debug=self.books.debug))
         first = self._await_made()
         self._allocate(first)
@@ -173,7 +177,7 @@ class Processes(Workers[Link], Runner):
             if books.broken is not None:
                 raise books.broken
             asked = [(worker, None) for worker in self._workers] if whole else self._by_worker(env_ids)
-            for worker, ids in self._elsewhere_first(asked):
+            for worker, ids in elsewhere_first(asked):
                 worker.ask(ids, expected)
             if self.own is not None:
                 self.own.step(self._shares[-1] if whole else self._own_among(env_ids))
@@ -188,7 +192,7 @@ class Processes(Workers[Link], Runner):
             if books.broken is not None:
                 raise books.broken
             try:
-                for worker, _ in self._elsewhere_first([(worker, None) for worker in self._workers]):
+                for worker, _ in elsewhere_first([(worker, None) for worker in self._workers]):
                     worker.ask(None, self._step_expected)
                 if self.own is not None:
                     self.own.step(self._shares[-1])
@@ -225,14 +229,6 @@ class Processes(Workers[Link], Runner):
 
     def has_work(self) -> bool:
         return bool(self.own) or any(worker.expected for worker in self._workers)
-
-    def _elsewhere_first(self, asked: Sequence[tuple[Link, Any]]) -> list[tuple[Link, Any]]:
-        """Return the workers that are up, those last that stepped on this core: they would take it as they wake up."""
-        up = [one for one in asked if one[0].is_up()]
-        if len(up) > 1:
-            here = current_core()
-            up.sort(key=lambda one: one[0].lane is not None and one[0].lane.core == here)
-        return up
 
     def _own_among(self, env_ids: Sequence[int] | IntArray) -> list[int]:
         own = self._shares[-1]
@@ -285,8 +281,6 @@ class Processes(Workers[Link], Runner):
 
     def _offset(self, worker: Link) -> int:
         return 0 if self.shared else worker.env_ids[0]  # shared slots have one numbering
-
-    # -- calls ---------------------------------------------------------------------------------------------------------
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         super().ask(method, env_ids, arguments)
@@ -461,20 +455,9 @@ class Processes(Workers[Link], Runner):
         worker.torn = False
 
     def _end_and_book(self, worker: Link, told: str | None) -> None:
-        who, expected = str(worker), list(worker.expected)
-        late = time.monotonic() > worker.deadline and worker.process.running
-        how, said = worker.end()
+        owed = worker.owes()
+        reason, said = worker.lose(told)
         self._forget(worker)
-        if told is not None:
-            reason = f"{who} {told}, and was killed"
-        elif worker.torn:
-            reason = f"{who} was interrupted in the middle of an answer, and was killed"
-        elif late:
-            limited = next(one for one in expected if one.seconds is not None)
-            reason = f"{who} did not answer within {limited.limit}={limited.seconds:g} s, and was killed"
-        else:
-            reason = f"{who} died: {how}"
-        owed = [one.kind for one in expected]
         self._book_loss(worker, reason, said, owed, exitcode=worker.process.exitcode)
 
     def _end_worker(self, worker: Link) -> None:

@@ -38,9 +38,9 @@ from vecwrap.rows.columns import Arena
 from vecwrap.rows.table import Slots
 from vecwrap.sources.by_value import read_each
 from vecwrap.sources.description import Description, same_space
-from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.parts import Part, Source, announce, make_source, refuse_one_for_several, together
-from vecwrap.sources.sub_env import Takeover
+from vecwrap.sources.failure import CouldNotMake, Failure, make_failure
+from vecwrap.sources.group import SourceGroup
+from vecwrap.sources.source import Takeover
 
 _T = TypeVar("_T")
 
@@ -121,13 +121,6 @@ def _serve(parent: _Parent) -> None:
         worker.close()
 
 
-class CouldNotMake(Exception):
-    """Sub-environments could not be made."""
-
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
-
-
 class CouldNotRead(CouldNotMake):
     """What makes the sub-environments could not be unpickled here."""
 
@@ -161,37 +154,26 @@ class Worker:
         self._parent = parent
         self._pid = os.getpid()
         self._each = init.each
-        self._sub_envs: list[Source] = []
+        self._group = SourceGroup(init.env_ids[0], contents.factories, is_own=self._is_own)
         self._first_row = init.env_ids[0] if init.shared else 0
         self._rows = range(self._first_row, self._first_row + len(init.env_ids))
         self._lane: LaneOfWorker | None = None
         self._handled = 0  # messages since the slots were made
         self._not_there: set[int] = set()  # rows whose sub-environment could not be recreated: they answer nothing
-        descriptions: list[Description] = []
-        for i, factory in zip(init.env_ids, contents.factories, strict=True):
-            try:
-                self._sub_envs.append(
-                    make_source(
-                        i, factory, init.autoreset, self._sub_envs[-1] if self._sub_envs else None, debug=init.debug
-                    )
-                )
-                descriptions.append(self._sub_envs[-1].describe())
-            except BaseException as error:
-                self.close()
-                raise CouldNotMake(make_failure(i, error)) from error
         try:
-            refuse_one_for_several(self._sub_envs)
+            descriptions = self._group.make(init.autoreset, debug=init.debug)
+        except CouldNotMake:
+            self.close()
+            raise
         except ArgumentError as error:
             self.close()
             raise CouldNotMake(make_failure(init.env_ids[0], error)) from error
         self._init, self._takeovers = init, takeovers
-        self._of_several = isinstance(self._sub_envs[0], Part)
-        self._together = together(contents.factories)
-        first = descriptions[0]
-        told = [(init.env_ids[0], first)]  # the first, and those that differ: all that the parent needs
+        _, first = descriptions[0]
+        told = descriptions[:1]  # the first, and those that differ: all that the parent needs
         told += [
             (i, other)
-            for i, other in zip(init.env_ids, descriptions, strict=True)
+            for i, other in descriptions
             if not (
                 same_space(other.observation_space, first.observation_space)
                 and same_space(other.action_space, first.action_space)
@@ -229,8 +211,7 @@ class Worker:
         elif kind == "remake":
             self._remake(*content)
         elif kind == "frames":
-            for sub_env, frames in zip(self._sub_envs, *content, strict=True):
-                sub_env.frames = frames
+            self._group.want_frames(*content)
         else:
             assert kind == "close", kind
             self.close(*content)
@@ -239,12 +220,8 @@ class Worker:
 
     def close(self, timeout: float = 5.0) -> None:
         """Close them all, whatever they say; engines get so many seconds."""
-        sub_envs, self._sub_envs = self._sub_envs, []
-        for sub_env in sub_envs:
-            try:
-                sub_env.close(timeout) if isinstance(sub_env, Part) else sub_env.close()
-            except BaseException:
-                traceback.print_exc()
+        for error in self._group.close(timeout):
+            traceback.print_exception(error)
 
     def _attach(self) -> None:
         init = self._init
@@ -267,115 +244,66 @@ class Worker:
         else:
             self._slots = Slots(len(init.env_ids), *self._spaces, first_row=init.env_ids[0])
         self._slots.recycle()
-        for k, sub_env in enumerate(self._sub_envs):
-            sub_env.attach(self._slots, self._first_row + k)
-            if self._takeovers is not None:
-                try:
-                    sub_env.take_over(self._takeovers[k])
-                except BaseException as error:
-                    raise CouldNotMake(make_failure(sub_env.index, error)) from error
+        self._group.attach(self._slots, self._first_row)
+        if self._takeovers is not None:
+            failures = self._group.restore(self._rows, self._takeovers, made=True)
+            if failures:
+                raise CouldNotMake(failures[0])
         self._send(("attached",))
 
     def _detach(self) -> None:
         self._slots = Slots(self._init.num_envs, *self._spaces)
-        for k, sub_env in enumerate(self._sub_envs):
-            sub_env.attach(self._slots, self._first_row + k)
+        self._group.attach(self._slots, self._first_row)
 
     def _remake(self, rows: list[int], takeovers: list[Takeover]) -> None:
-        failures = []
-        for row, takeover in zip(rows, takeovers, strict=True):
-            k = row - self._first_row
-            try:
-                with contextlib.suppress(BaseException):  # in a worker nothing that it says is the program's own
-                    self._sub_envs[k].close()
-                self._sub_envs[k] = self._sub_envs[k].made_anew(takeover)
-                self._not_there.discard(row)
-            except BaseException as error:
-                self._not_there.add(row)
-                failures.append(make_failure(self._sub_envs[k].index, error).without_cause())
-        self._send(("remade", failures))
+        failures = self._group.restore(rows, takeovers)
+        self._not_there = self._not_there.difference(rows).union(self._row_of(failure.index) for failure in failures)
+        self._send(("remade", _without_causes(failures)))
 
     def _step(self, rows: list[int] | None, payload: Any) -> None:
         if rows is None:
             rows = list(self._rows)
         if payload is not None:
             self._slots.actions.load(rows, payload)
-        for group in self._grouped(rows) if self._each else [rows]:
-            self._send_rows(len(group) if self._each else 1, "step", *self._step_rows(group))
+        for group in self._answered_apart(rows):
+            self._send_rows(len(group) if self._each else 1, "step", *self._group.step(self._there(group)))
 
-    def _grouped(self, rows: Sequence[int]) -> list[Sequence[int]]:
-        """Rows as they are stepped, and answered if each sub-environment answers alone: a game's come together."""
-        return [rows[k : k + self._together] for k in range(0, len(rows), self._together)]
+    def _answered_apart(self, rows: Sequence[int]) -> Sequence[Sequence[int]]:
+        """Return the rows of each answer: all of them, or source by source."""
+        return self._group.in_groups(rows) if self._each else [rows]
 
     def _step_asked(self, lane: LaneOfWorker) -> None:
         groups = lane.take()
-        if len(groups) > 1 and not (self._each and self._together == 1):
-            rows = [row for group in groups for row in group]
-            for group in self._grouped(rows) if self._each else [rows]:
-                self._step_group(lane, len(group), group)
+        if len(groups) == 1 or (self._each and not self._group.of_several):
+            for group in groups:
+                self._step_group(lane, 1, group)
             return
-        for group in groups:
-            self._step_group(lane, 1, group)
+        rows = [row for group in groups for row in group]
+        for group in self._answered_apart(rows):
+            self._step_group(lane, len(group), group)
 
     def _step_group(self, lane: LaneOfWorker, answers: int, rows: Sequence[int]) -> None:
-        done, failures = self._step_rows(rows)
+        done, failures = self._group.step(self._there(rows) if self._not_there else rows)
         self._leave_if_copied()
         piped = len(done) < len(rows) or len(self._slots.entirely_shared(done)) < len(done)
         if piped:
             self._send_rows(answers, "step", done, failures)
         lane.answer(answers, piped=piped)
 
-    def _step_rows(self, rows: Sequence[int]) -> tuple[list[int], list[Failure]]:
-        """Step rows; an exception takes its own row out and leaves the others alone."""
-        first_row = self._first_row
-        sub_envs: list[Any] = self._sub_envs
-        done: list[int] = []
-        failures: list[Failure] = []
-        if self._not_there:
-            rows = [row for row in rows if row not in self._not_there]
-        if self._of_several:
-            return self._step_sources(rows)
-        for row, action in zip(rows, self._slots.actions.get_all(rows), strict=True):
-            try:
-                sub_envs[row - first_row].step(action)
-                done.append(row)
-            except BaseException as error:
-                self._leave_if_copied()
-                failures.append(sub_envs[row - first_row].failure(error, "step", action).without_cause())
-        return done, failures
+    def _there(self, rows: Sequence[int]) -> list[int]:
+        return [row for row in rows if row not in self._not_there]
 
-    def _step_sources(self, rows: Sequence[int]) -> tuple[list[int], list[Failure]]:
-        """Step rows source by source, for they come together: an engine may have a thousand of them."""
-        done: list[int] = []
-        failures: list[Failure] = []
-        parts: list[Any] = self._sub_envs
-        for own in self._grouped(rows):
-            try:
-                parts[own[0] - self._first_row].source.step_whole()
-                done += own
-            except BaseException as error:
-                self._leave_if_copied()
-                failures += [parts[i - self._first_row].failure(error, "step").without_cause() for i in own]
-        return done, failures
+    def _is_own(self, error: BaseException) -> bool:
+        """In a worker nothing that an environment raises is the program's own."""
+        self._leave_if_copied()
+        return False
 
     def _reset(self, rows: list[int], seeds: list[int | None], options: dict[str, Any] | None) -> None:
-        done: list[int] = []
-        failures: list[Failure] = []
-        announce([self._sub_envs[row - self._first_row] for row in rows], "reset", [(seed, options) for seed in seeds])
-        for row, seed in zip(rows, seeds, strict=True):
-            sub_env = self._sub_envs[row - self._first_row]
-            try:
-                if row not in self._not_there:
-                    sub_env.reset(seed, options)
-                    done.append(row)
-            except BaseException as error:
-                self._leave_if_copied()
-                failures.append(sub_env.failure(error, "reset").without_cause())
-            if self._each and len(done) + len(failures) == self._together:
-                self._send_rows(self._together, "reset", done, failures)
-                done, failures = [], []
-        if not self._each:
-            self._send_rows(1, "reset", done, failures)
+        seed_of = dict(zip(rows, seeds, strict=True))
+        for group in self._answered_apart(rows):
+            there = self._there(group)
+            done, failures = self._group.reset(there, [seed_of[row] for row in there], options)
+            self._send_rows(len(group) if self._each else 1, "reset", done, failures)
 
     def _send_rows(self, answers: int, during: str, rows: list[int], failures: list[Failure]) -> None:
         """Answer; rows whose step was done before their autoreset failed are among the values, not among the rows."""
@@ -389,10 +317,11 @@ class Worker:
 
     def _rows_message(self, answers: int, rows: list[int], failures: list[Failure]) -> tuple[Any, ...]:
         stepped = [self._row_of(failure.index) for failure in failures if failure.stepped]
-        return "rows", answers, rows, stepped, self._slots.export(rows + stepped), failures
+        payload = self._slots.export(rows + stepped)
+        return "rows", answers, rows, stepped, payload, _without_causes(failures)
 
     def _row_of(self, index: int) -> int:
-        return self._first_row + index - self._sub_envs[0].index
+        return self._first_row + index - self._init.env_ids[0]
 
     def _without_unsendable(
         self, during: str, rows: list[int], failures: list[Failure]
@@ -408,28 +337,20 @@ class Worker:
                 encode(self._slots.export([row]))
                 good.append(row)
             except Exception as error:
-                sub_env = self._sub_envs[row - self._first_row]
                 begun, ended = map(_unsendable, self._slots.own_infos(row))
                 what = f"infos {ended + begun}" if ended or begun else "its result"
                 reason = TypeError(f"{what} cannot be sent between processes ({error}); leave it out, or use dummy")
-                action = self._slots.actions.get_all([row])[0] if during == "step" else None
-                bad.append(sub_env.refused(reason, during, action, of_the_end=bool(ended)).without_cause())
+                bad.append(self._group.refused(row, reason, during, of_the_end=bool(ended)))
         return good, bad
 
     def _ask(self, method: str, rows: list[int], arguments: list[tuple[Any, ...]]) -> None:
-        values: dict[int, Any] = {}
-        failures = []
-        announce([self._sub_envs[row - self._first_row] for row in rows], method, arguments)
-        for row, args in zip(rows, arguments, strict=True):
-            sub_env = self._sub_envs[row - self._first_row]
-            try:
-                value = getattr(sub_env, method)(*args)
-                if not can_send(value):
-                    raise TypeError(f"the value of type {type(value).__name__} cannot be sent between processes")
-                values[sub_env.index] = value
-            except BaseException as error:
-                failures.append(sub_env.failure(error, method).without_cause())
-        self._send(("values", values, failures))
+        values, failures = self._group.call(method, rows, arguments)
+        for index, value in list(values.items()):
+            if not can_send(value):
+                kind = type(values.pop(index)).__name__
+                error = TypeError(f"the value of type {kind} cannot be sent between processes")
+                failures += self._group.failures(self._row_of(index), error, method)
+        self._send(("values", values, _without_causes(failures)))
 
     def _send(self, message: Any) -> None:
         self._leave_if_copied()
@@ -439,6 +360,10 @@ class Worker:
         """End a copy of this process that an environment has forked off: the worker itself answers."""
         if os.getpid() != self._pid:
             _leave(0)
+
+
+def _without_causes(failures: Sequence[Failure]) -> list[Failure]:
+    return [failure.without_cause() for failure in failures]
 
 
 def _unsendable(info: dict[str, Any]) -> list[str]:

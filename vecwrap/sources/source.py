@@ -1,0 +1,118 @@
+"""What a factory makes, and what every runner steps: a source of one or several consecutive rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from vecwrap.errors import PlanError
+from vecwrap.rows.step_result import Autoreset, Frames
+from vecwrap.rows.table import Slots
+from vecwrap.sources.description import Description
+from vecwrap.sources.failure import Failure
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """What a recreated sub-environment takes over from the one that was lost."""
+
+    seed: int | None = None  # of its first reset, if neither that nor a schedule provides one
+    attributes: dict[str, Any] = field(default_factory=dict)  # what `set_attr` has set, in that order
+    schedule: bytes | None = None  # what `SubEnv.follow` was given
+    scheduled: int = 0  # how many episodes the schedule has supplied: where it goes on
+    frames: Frames = Frames.NONE
+    resting: tuple[Any, bool, bool] | None = None  # observation, terminated, truncated of a row at rest (episodic mode)
+
+
+class Source(ABC):
+    """What steps consecutive rows of the slots: a sub-environment one, an engine several, a game one for each agent.
+
+    Methods count rows from the source's first.
+
+    Attributes:
+        kind: what it is, for errors.
+        takes_action: whether ``step`` gets the action of its one row; else it reads its rows' actions in the slots.
+        index: the number of its first row among all sub-environments.
+        num_rows: how many rows it has.
+        mode: its autoreset mode.
+        rows: its rows of the slots, once it is attached.
+    """
+
+    kind: ClassVar[str]
+    takes_action: ClassVar[bool] = False
+    index: int = 0
+    num_rows: int = 1
+    mode: Autoreset
+    rows: range
+    debug: bool = False
+
+    @property
+    @abstractmethod
+    def unwrapped(self) -> Any:
+        """What it steps, without wrappers."""
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """What a backend must know of it."""
+
+    @abstractmethod
+    def attach(self, slots: Slots, first_row: int) -> None:
+        """Set where its results go."""
+
+    def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Raise ArgumentError for what it cannot be given, before any of its rows counts as pending."""
+
+    @abstractmethod
+    def reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Reset these of its rows, with a seed each, and write them."""
+
+    @abstractmethod
+    def step(self, action: Any = None) -> None:
+        """Step all its rows, and write them; ``action`` is that of its row if it ``takes_action``."""
+
+    @abstractmethod
+    def want_frames(self, frames: Sequence[Frames]) -> None:
+        """Set which frames of each of its rows are wanted."""
+
+    @abstractmethod
+    def call(
+        self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> tuple[dict[int, Any], list[Failure]]:
+        """Call a method (``call``, ``get_attr``, ...) for these rows, each with its arguments.
+
+        Returns:
+            The values by row, and failures of the other rows. What it raises is a failure of all these rows.
+        """
+
+    @abstractmethod
+    def failures(self, rows: Sequence[int], error: BaseException, during: str, action: Any = None) -> list[Failure]:
+        """Report that it raised while it was asked for these rows: one failure for each."""
+
+    def refused(self, row: int, error: Exception, during: str, *, of_the_end: bool) -> Failure:
+        """Report that the result of a row's latest step or reset cannot be passed on.
+
+        Args:
+            row: which of its rows.
+            error: why.
+            during: ``"step"`` or ``"reset"``.
+            of_the_end: whether the part that cannot be passed on is of the episode that ended in it.
+        """
+        return self.failures([row], error, during)[0]
+
+    def envs(self) -> list[Any] | None:
+        """The environment of each of its rows; None if it has none in this process."""
+        return None
+
+    def recreate(self) -> None:
+        """Make what it steps once more, after it was lost and closed."""
+        raise PlanError(f"an {self.kind} is not recreated")
+
+    def restore(self, takeovers: Sequence[Takeover]) -> None:
+        """Take over what the lost ones had, a record for each row."""
+        raise PlanError(f"an {self.kind} is not recreated")
+
+    @abstractmethod
+    def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
+        """Close what it steps; an engine has so many seconds, or is ended at once."""
