@@ -22,7 +22,7 @@ from vecwrap.rows.step_result import StepResult
 from vecwrap.sources.import_paths import import_target
 from vecwrap.tools.evaluate import progress_bar
 from vecwrap.tools.standings import snapshot_steps
-from vecwrap.wrappers.selfplay.learner_rows import STREAM
+from vecwrap.wrappers.selfplay.learner_games import STREAM
 from vecwrap.wrappers.selfplay.moves import Moves
 from vecwrap.wrappers.selfplay.pool import OpponentPool, opened
 from vecwrap.wrappers.selfplay.ratings import Ratings, bradley_terry_by_seed

@@ -13,7 +13,8 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import CheckpointError, PlanError, did_you_mean, read_names
 from vecwrap.rows.step_result import IntArray
 from vecwrap.sources.description import same_space
-from vecwrap.wrappers.selfplay.learner_rows import INFOS, LearnerRows
+from vecwrap.wrappers.selfplay.learner_games import INFOS
+from vecwrap.wrappers.selfplay.learner_rows import LearnerRows
 from vecwrap.wrappers.selfplay.moves import Moves, Side
 from vecwrap.wrappers.selfplay.pool import OpponentPool, opened
 from vecwrap.wrappers.selfplay.results import score_of
