@@ -171,11 +171,11 @@ class Opponents(VecEnvWrapper):
 
     @property
     def opponents(self) -> tuple[str, ...]:
-        return tuple(self._learner.opponents)
+        return tuple(self._learner.games.opponents)
 
     @property
     def seats(self) -> IntArray:
-        return self._learner.seats.copy()
+        return self._learner.games.seats.copy()
 
     def _draw(self, rng: np.random.Generator) -> tuple[str, Sequence[int]]:
         known = self.pool.current is not None or not self.pool.members

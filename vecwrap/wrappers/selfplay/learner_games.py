@@ -178,7 +178,7 @@ class LearnerGames:
         lost = np.asarray(step.lost.reshape(-1, self.k).any(axis=1))
         over = np.flatnonzero(self._over(step, games))
         self.returns[games] += step.raw_rewards.reshape(-1, self.k)
-        took_part = self._add_up(step, games, self.left[games])
+        took_part = self._add_up(step, games)
         if held and not took_part:
             self._show_end(step, games)
         for at in over.tolist():
@@ -201,9 +201,9 @@ class LearnerGames:
         first, lost, alive = (column.reshape(-1, self.k) for column in (step.first, step.lost, step.alive))
         return np.asarray(self.running[games] & (first.all(axis=1) | lost.any(axis=1) | ~alive.any(axis=1)))
 
-    def _add_up(self, step: StepResult, games: IntArray, left: BoolArray) -> bool:
+    def _add_up(self, step: StepResult, games: IntArray) -> bool:
         """Add what was paid and reported to the learner's rows; whether an episode of one has ended."""
-        stays = np.repeat(~left, self.s)
+        stays = np.repeat(~self.left[games], self.s)
         at, rows, row = self._places(games)[stays], self.own_rows(games)[stays], self._row
         opened = row["first"][rows]  # in this very call: what is paid from now on belongs to the next row
         for name in SUMS:
@@ -307,14 +307,11 @@ class LearnerGames:
         self.opening[game] = True
         self._row["first"][self.own_rows(at)] = True
         self._earlier[game] = len(self._unplayed.get(game, ()))
-        self.returns[game] += step.raw_rewards
-        took_part = self._add_up(step, at, np.zeros(1, np.bool_))
-        if self._over(step, at).any():
-            self._end(game, lost=bool(step.lost.any()), absent=not took_part)
+        self.add(step, at, held=True)
 
     # -- games ---------------------------------------------------------------------------------------------------------
 
-    def _end(self, game: int, *, lost: bool, absent: bool = False) -> None:
+    def _end(self, game: int, *, lost: bool, absent: bool) -> None:
         """Note how a game ended; one that was lost, or that the learner never joined, has no result."""
         unplayed = self._unplayed.get(game, [])[self._earlier[game] :]
         self.in_vain[game] = self.in_vain[game] + 1 if self.opening[game] else 0

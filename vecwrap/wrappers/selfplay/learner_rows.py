@@ -22,6 +22,7 @@ from vecwrap.rows.infos import columns, row_of
 from vecwrap.rows.joined import join
 from vecwrap.rows.saved import fitting, fitting_list, put
 from vecwrap.rows.step_result import Autoreset, IntArray, StepResult
+from vecwrap.sources.saving import is_plain
 from vecwrap.wrappers.selfplay.learner_games import FLAGS, SUMS, Draw, LearnerGames, Score
 from vecwrap.wrappers.selfplay.moves import IllegalMoveError, Moves, Side
 
@@ -53,7 +54,7 @@ class LearnerRows:
         self._k = core.books.agents
         self._s = num_seats
         games = inner.num_envs // self._k
-        self._games = LearnerGames(games, self._k, seats, core.slots, own=own, draw=draw, score=score, record=record)
+        self.games = LearnerGames(games, self._k, seats, core.slots, own=own, draw=draw, score=score, record=record)
         self._moves = moves
         self._before_step = before_step
         self._own, self._others = own, others
@@ -77,23 +78,15 @@ class LearnerRows:
         return self._out
 
     @property
-    def seats(self) -> IntArray:
-        return self._games.seats
-
-    @property
-    def opponents(self) -> Any:
-        return self._games.opponents
-
-    @property
     def num_arrived(self) -> int:
         return len(self._ready) * self._s
 
     def sources(self, env_ids: IntArray) -> IntArray:
-        return self._games.sources(env_ids)
+        return self.games.sources(env_ids)
 
     def pictured(self, env_ids: IntArray) -> IntArray:
         """Return all rows of these games: which of them is the learner's changes, and they show the same picture."""
-        return self._games.rows_of(np.unique(env_ids // self._s))
+        return self.games.rows_of(np.unique(env_ids // self._s))
 
     # -- down ----------------------------------------------------------------------------------------------------------
 
@@ -109,17 +102,17 @@ class LearnerRows:
         games = self._whole_games(env_ids, "reset_mask")
         for game in games:
             if game in self._held:
-                self._games.count_end(game, self._held.pop(game))
-        self._games.break_off(games)
+                self.games.count_end(game, self._held.pop(game))
+        self.games.break_off(games)
         self._begin(games)
         each = list(seeds[:: self._s])
         of_rows = [seed for seed in each for _ in range(self._k)]
-        self._guarded(games, lambda: self._inner.reset(self._games.rows_of(games), of_rows, options))
-        self._games.begin_anew(games, each)
+        self._guarded(games, lambda: self._inner.reset(self.games.rows_of(games), of_rows, options))
+        self.games.begin_anew(games, each)
 
     def _begin(self, games: Sequence[int]) -> None:
-        self._games.begin(games)
-        self._out = self._out.union(self._games.own_rows(games).tolist())
+        self.games.begin(games)
+        self._out = self._out.union(self.games.own_rows(games).tolist())
 
     def _whole_games(self, env_ids: IntArray, what: str) -> list[int]:
         games = np.unique(env_ids // self._s)
@@ -135,30 +128,29 @@ class LearnerRows:
             send()
         except BaseException:
             asked = self._numbering.out
-            gone = [game for game in games if asked.isdisjoint(self._games.rows_of([game]).tolist())]
-            self._out = self._out.difference(self._games.own_rows(gone).tolist())
+            gone = [game for game in games if asked.isdisjoint(self.games.rows_of([game]).tolist())]
+            self._out = self._out.difference(self.games.own_rows(gone).tolist())
             raise
 
     # -- the opponents -------------------------------------------------------------------------------------------------
 
     def _play(self, games: Sequence[int]) -> None:
         """Step these games, whose opponents move if it is their turn."""
-        at = np.asarray(games, np.int64)
-        rows = self._games.opponents_to_move(at)
-        names = self._games.opponents[rows // self._k]
+        rows = self.games.opponents_to_move(np.asarray(games, np.int64))
+        names = self.games.opponents[rows // self._k]
         for name in sorted(set(names.tolist())):
             self._ask(name, rows[names == name])
-        go = at if not self._failed else np.array([game for game in games if game not in self._failed], np.int64)
-        if len(go):
-            inside = self._games.rows_of(go)
+        go = [game for game in games if game not in self._failed]
+        if go:
+            inside = self.games.rows_of(go)
             self._inner.send(batches.take(self._actions, inside), inside)
 
     def _ask(self, name: str, rows: IntArray) -> None:
         """Have a policy move in these rows; games in which it cannot have failed."""
-        observations = self._others.seen(batches.take(self._games.seen, rows))
-        rngs = [self._games.rngs[i // self._k] for i in rows.tolist()]
+        observations = self._others.seen(batches.take(self.games.seen, rows))
+        rngs = [self.games.rngs[i // self._k] for i in rows.tolist()]
         try:
-            masks = self._games.masks(rows)
+            masks = self.games.masks(rows)
             masks = None if masks is None else self._others.masks(masks)
             actions = self._moves.ask(name, rows, observations, masks, rngs)
         except IllegalMoveError as error:
@@ -175,8 +167,8 @@ class LearnerRows:
             failure = SubEnvError(
                 f"game {game}: {text_of(error)}\nThe other games are unharmed; reset this one before its next step.",
                 index=game * self._s,
-                seed=self._games.seeds[game],
-                episode=int(self._games.episodes[game]),
+                seed=self.games.seeds[game],
+                episode=int(self.games.episodes[game]),
                 during="step",
                 kind=kind_of(error),
             )
@@ -185,7 +177,7 @@ class LearnerRows:
 
     def _has_failed(self, game: int, error: SubEnvError) -> None:
         self._failed[game] = error
-        self._games.running[game] = False
+        self.games.running[game] = False
         if game not in self._ready:
             self._ready.append(game)
 
@@ -208,13 +200,13 @@ class LearnerRows:
             if left == 0.0 and self.num_arrived < count:
                 raise WaitTimeoutError(f"{len(self._out) - self.num_arrived} rows are not complete yet; wait again")
         games = sorted(self._ready[: -(-count // self._s)])
-        step = self._games.result([game for game in games if game not in self._failed])
+        step = self.games.result([game for game in games if game not in self._failed])
         step.failures = tuple(self._failed[game] for game in games if game in self._failed)
         self.endings.note(step)
         if step.failures:
-            self.endings.mark(self._games.own_rows([game for game in games if game in self._failed]))
+            self.endings.mark(self.games.own_rows([game for game in games if game in self._failed]))
         self._ready = [game for game in self._ready if game not in games]
-        self._out = self._out.difference(self._games.own_rows(games).tolist())
+        self._out = self._out.difference(self.games.own_rows(games).tolist())
         for game in games:
             self._failed.pop(game, None)
         return step
@@ -226,7 +218,7 @@ class LearnerRows:
             self._due = []
             assert len(self._ready) > ready or len(self._numbering.out)
         if self._anew:
-            rows = self._games.rows_of(sorted(self._anew))
+            rows = self.games.rows_of(sorted(self._anew))
             self._inner.reset(rows, [None] * len(rows), None)
             self._anew = []
 
@@ -244,13 +236,13 @@ class LearnerRows:
         k = self._k
         games: IntArray = step.env_ids[::k] // k
         assert len(games) * k == len(step.env_ids), "the rows of a game come together"
-        for game in self._games.add(step, games, held=held).tolist():
-            self._moves.begin(self._games.rows_of([game]).tolist())
+        for game in self.games.add(step, games, held=held).tolist():
+            self._moves.begin(self.games.rows_of([game]).tolist())
             try:
-                self._games.open(game)
+                self.games.open(game)
             except (ArgumentError, CheckpointError) as error:
                 self._fail([game], error)
-        self._games.show(step, games)
+        self.games.show(step, games)
         self._sort(games)
 
     # -- games that end before the learner's first move ----------------------------------------------------------------
@@ -262,10 +254,10 @@ class LearnerRows:
         """
         k = self._k
         games: IntArray = step.env_ids[::k] // k
-        near = (self._games.in_vain[games] >= MAX_UNPLAYED - 1) & self._games.opening[games]
+        near = (self.games.in_vain[games] >= MAX_UNPLAYED - 1) & self.games.opening[games]
         if not near.any():
             return step
-        held = near & self._games.ends(step, games)
+        held = near & self.games.ends(step, games)
         for at in np.flatnonzero(held).tolist():
             game = int(games[at])
             self._held[game] = self._part(step, np.arange(at * k, at * k + k))
@@ -273,13 +265,13 @@ class LearnerRows:
         return self._part(step, np.flatnonzero(np.repeat(~held, k))) if held.any() else step
 
     def _part(self, step: StepResult, places: IntArray) -> StepResult:
-        return join([(step, at) for at in places.tolist()], step.env_ids[places], len(self._games.to_move), step)
+        return join([(step, at) for at in places.tolist()], step.env_ids[places], len(self.games.to_move), step)
 
     def _sort(self, games: IntArray) -> None:
         """See what each game waits for: its opponents, a reset, or the learner."""
         if self._failed:
             games = games[[game not in self._failed for game in games.tolist()]]
-        ready, waiting, over = self._games.sort(games)
+        ready, waiting, over = self.games.sort(games)
         self._ready += ready.tolist()
         self._due += waiting.tolist()
         if self._mode is Autoreset.NEXT_STEP:
@@ -291,7 +283,7 @@ class LearnerRows:
 
     def state(self) -> dict[str, Any]:
         return {
-            **self._games.state(),
+            **self.games.state(),
             "held": {str(game): _saved_step(step) for game, step in sorted(self._held.items())},
             "ended": self.endings.ended.copy(),
             "moves": self._moves.state(),
@@ -299,22 +291,22 @@ class LearnerRows:
 
     def load(self, state: dict[str, Any]) -> None:
         self._moves.load(fitting(state["moves"], {}, "moves"))
-        self._games.load(state)
+        self.games.load(state)
         put(self.endings.ended, state["ended"], "ended")
         self.endings.never_reset[:] = False
         self.endings.any_ended = bool(self.endings.ended.any())
         self._held = {int(game): self._loaded_step(int(game), step) for game, step in state.get("held", {}).items()}
 
     def _loaded_step(self, game: int, state: dict[str, Any]) -> StepResult:
-        rows = self._games.rows_of([game])
+        rows = self.games.rows_of([game])
         step = StepResult(
             env_ids=rows,
-            rows=rows if self._games.num_games > 1 else slice(None),
+            rows=rows if self.games.num_games > 1 else slice(None),
             infos=columns(fitting_list(state["infos"], self._k, "infos")),
             final_infos=columns(fitting_list(state["final_infos"], self._k, "final_infos")),
             **{name: fitting(state[name], np.zeros(self._k), name) for name in SUMS},
             **{name: fitting(state[name], np.zeros(self._k, np.bool_), name) for name in _OF_STEP},
-            observations=fitting(state["observations"], batches.take(self._games.seen, rows), "observations"),
+            observations=fitting(state["observations"], batches.take(self.games.seen, rows), "observations"),
         )
         if state["final_obs"] is not None:
             step.final_obs = fitting(state["final_obs"], step.observations, "final_obs")
@@ -330,11 +322,4 @@ def _saved_step(step: StepResult) -> dict[str, Any]:
 
 def _plain(info: dict[str, Any]) -> dict[str, Any]:
     """What of an info a file gives back as it is."""
-    kept = {key: _plain(value) if type(value) is dict else value for key, value in info.items() if type(key) is str}
-    return {
-        key: value
-        for key, value in kept.items()
-        if type(value) in (bool, int, float, str, dict, type(None))
-        or isinstance(value, np.generic)
-        or (type(value) is np.ndarray and not value.dtype.hasobject)
-    }
+    return {key: value for key, value in info.items() if type(key) is str and is_plain(value)}
