@@ -439,7 +439,7 @@ def test_a_wrapper_that_raises_without_text():
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["run", "explain", "time", "tune", "bench"])
+@pytest.mark.parametrize("command", ["run", "explain", "time", "tune"])
 def test_a_pipeline_without_quotes(command, capsys):
     assert main([command, "CartPole-v1", "n=4", "|", "framestack:4"]) == 2
     said = " ".join(capsys.readouterr().err.replace("│", " ").split())
