@@ -55,8 +55,8 @@ selfplay: $(VENV)/.test  ## examples/selfplay.py in full, at most an hour: tic-t
 	    --out runs/selfplay-connect_four-$$seed || exit 1; \
 	done
 
-bench: $(VENV)/.bench  ## our backends beside their peers; BENCH_ARGS="--only cartpole-8 --rounds 3", or --help
-	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+bench: $(VENV)/.bench  ## our backends beside their peers; PIPELINE=my.yaml compares yours; BENCH_ARGS=--help
+	$(BIN)/python -m benchmarks $(if $(PIPELINE),'$(PIPELINE)') $(BENCH_ARGS)
 
 baseline: $(VENV)/.test .venv-0.1.0/.baseline  ## this tree beside 0.1.0 and Gymnasium's Sync; BASELINE_ARGS="--only cartpole-8"
 	$(BIN)/python -m benchmarks.baseline --against .venv-0.1.0/bin/python $(BASELINE_ARGS)

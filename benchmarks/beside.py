@@ -19,10 +19,11 @@ from gymnasium import wrappers
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import vecwrap
+from benchmarks.measure import Contender, Measurement, Sample, WorkResult, measure_rounds
 from benchmarks.pages import table
-from vecwrap.tools.measure import SEED, Contender, Measurement, Sample, Throughput, WorkResult, measure_rounds, steps
-from vecwrap.tools.measure import action_batches as batches_of
-from vecwrap.tools.report import figure
+from benchmarks.report import figure
+from vecwrap.tools.throughput import SEED, Throughput, steps
+from vecwrap.tools.throughput import action_batches as batches_of
 
 ENVIRONMENTS = ("CartPole-v1", "MountainCarContinuous-v0", "FrozenLake-v1", "LunarLander-v3", "HalfCheetah-v5")
 CHAIN = ["clip_action", "normalize", "monitor"]

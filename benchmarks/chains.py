@@ -15,8 +15,9 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 import vecwrap
-from vecwrap.tools.measure import SEED, Contender, Sample, Throughput, steps
-from vecwrap.tools.peers import sb3_vec_env
+from benchmarks.measure import Contender, Sample
+from benchmarks.peers.sb3 import sb3_vec_env
+from vecwrap.tools.throughput import SEED, Throughput, steps
 
 __all__ = ["CHAIN_HOW", "STACK_HOW", "ChainCost", "Still", "chain", "stacks"]
 

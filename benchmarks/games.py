@@ -19,8 +19,9 @@ from pettingzoo import ParallelEnv
 
 import vecwrap
 from benchmarks.beside import lines, opened
+from benchmarks.measure import Contender, measure_rounds
 from benchmarks.pages import table
-from vecwrap.tools.measure import SEED, Contender, Throughput, measure_rounds
+from vecwrap.tools.throughput import SEED, Throughput
 
 GAMES, CHEAP = 64, 32
 

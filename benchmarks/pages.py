@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vecwrap.tools.measure import QUANTITIES, WorkResult
-from vecwrap.tools.report import figure, machine_line, result_table
+from benchmarks.measure import QUANTITIES, WorkResult
+from benchmarks.report import figure, machine_line, result_table
 
 __all__ = ["markdown", "publish", "table", "tables"]
 

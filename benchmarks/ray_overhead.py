@@ -19,13 +19,14 @@ import numpy as np
 import ray
 
 from benchmarks.environments import Toy
+from benchmarks.measure import Contender, Measurement, Sample, measure_rounds
 from benchmarks.pages import table
+from benchmarks.report import figure
 from vecwrap.backends.ray import Ray
 from vecwrap.backends.shmem import Shmem
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.testing import on
-from vecwrap.tools.measure import SEED, Contender, Measurement, Sample, measure_rounds
-from vecwrap.tools.report import figure
+from vecwrap.tools.throughput import SEED
 
 SIZES = {"32 B": 32, "1 kB": 1 << 10, "32 kB": 1 << 15, "256 kB": 1 << 18, "1 MB": 1 << 20}
 ACTORS = (1, 3, 8)

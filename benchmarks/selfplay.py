@@ -18,10 +18,11 @@ import gymnasium
 import numpy as np
 
 import vecwrap
+from benchmarks.measure import Contender, WorkResult, measure_rounds
 from benchmarks.pages import table
+from benchmarks.report import figure
 from benchmarks.start_one import pss_mb
-from vecwrap.tools.measure import SEED, Contender, Throughput, WorkResult, measure_rounds
-from vecwrap.tools.report import figure
+from vecwrap.tools.throughput import SEED, Throughput
 
 GAMES = 64
 MOVES = 7

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 import vecwrap
+from benchmarks.measure import Contender, Sample
 from benchmarks.start_one import ENV, SEED, digest
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.tools.measure import Contender, Sample
 
 __all__ = ["HOW", "Startup", "contenders"]
 

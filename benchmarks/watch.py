@@ -18,9 +18,10 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 import vecwrap
+from benchmarks.measure import Contender, Sample, WorkResult, measure_rounds
 from benchmarks.pages import table
-from vecwrap.tools.measure import SEED, Contender, Sample, Throughput, WorkResult, action_batches, measure_rounds, steps
-from vecwrap.tools.report import figure
+from benchmarks.report import figure
+from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
 
 N = 8
 CASES = {

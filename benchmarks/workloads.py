@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 from benchmarks import chains, startup
+from benchmarks.comparison import built, ideal, our_contenders, peer_contenders
 from benchmarks.environments import UNEVEN, WORK
-from benchmarks.peers import ALL_PEERS
+from benchmarks.measure import Contender
+from benchmarks.peers import PEERS
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.tools.bench import built, ideal, our_contenders, peer_contenders
-from vecwrap.tools.measure import Contender
 
 __all__ = ["Workload", "workloads"]
 
@@ -58,7 +58,7 @@ def workloads(loops_per_us: float) -> list[Workload]:
 
     def pong(n: int) -> Workload:
         spec = PipelineSpec("PongNoFrameskip-v4", n=n, wrappers=["atari", "framestack:4"])
-        return Workload(f"pong-{n}", f"{n} Pongs", PONG, partial(_all, spec, tuple(ALL_PEERS)))
+        return Workload(f"pong-{n}", f"{n} Pongs", PONG, partial(_all, spec, tuple(PEERS)))
 
     def uneven(kind: str, waits: bool) -> Workload:
         kwargs = {"waits": waits, "loops_per_us": loops_per_us}
@@ -102,5 +102,5 @@ def _all(
     if backends:
         contenders += [*others, ideal(planned)]
     for peer in peers:
-        contenders += peer_contenders(ALL_PEERS[peer], planned)
+        contenders += peer_contenders(PEERS[peer], planned)
     return contenders

@@ -158,7 +158,7 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
     Path("pong.yaml").write_text(pipeline, encoding="utf-8")
     ran = []
     for program, name, *arguments in commands(ROOT / "README.md"):
-        if program == "vecwrap" and name not in ("plot", "time", "tune", "bench"):
+        if program == "vecwrap" and name not in ("plot", "time", "tune"):
             assert main([name, *arguments, *(["--steps", "80"] if name == "run" else [])]) == 0, capsys.readouterr()
             ran.append(name)
     assert ran == ["check", "explain", "run", "load", "list"]

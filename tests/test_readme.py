@@ -10,12 +10,12 @@ from PIL import Image, ImageSequence
 
 import vecwrap
 from benchmarks import pages
-from benchmarks.peers import ALL_PEERS
+from benchmarks.measure import Measurement, WorkResult
+from benchmarks.peers import PEERS
 from benchmarks.workloads import workloads
 from vecwrap.env.picture import LINE, STRIP
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.tools.measure import Measurement, WorkResult
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -132,7 +132,7 @@ def test_a_readme_without_its_marks_is_refused(figures):
 
 
 def test_columns_are_named_as_the_benchmarks_name_them(figures):
-    assert {*figures.PEERS} <= {name.partition(",")[0] for peer in ALL_PEERS.values() for name in peer.names}
+    assert {*figures.PEERS} <= {name.partition(",")[0] for peer in PEERS.values() for name in peer.names}
 
 
 def test_its_pictures_are_there():

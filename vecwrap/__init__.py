@@ -81,49 +81,6 @@ __all__ = ["__version__", *_PUBLIC]
 
 _MODULES = ("errors", "selfplay", "testing", "wrappers")  # public modules, as in vecwrap.wrappers.monitor.Monitor
 
-
-# What people look for who come from elsewhere, and the wrapper that does it here.
-_WRAPPERS = {
-    "atari": "make_atari_env AtariWrapper AtariPreprocessing",
-    "framestack:4": "VecFrameStack FrameStackObservation FrameStack",
-    "monitor": "VecMonitor RecordEpisodeStatistics Monitor",
-    "normalize": "VecNormalize",
-    "normalize_obs": "NormalizeObservation VectorEnvNormObs",
-    "normalize_reward": "NormalizeReward",
-    "check_nan": "VecCheckNan",
-    "transpose": "VecTransposeImage",
-    "extract_obs:KEY": "VecExtractDictObs",
-    "time_limit:1000": "TimeLimit",
-    "clip_reward": "ClipReward ClipRewardEnv",
-    "clip_action": "ClipAction",
-    "rescale_action": "RescaleAction",
-    "grayscale": "GrayscaleObservation GrayScaleObservation WarpFrame",
-    "resize:84": "ResizeObservation",
-    "flatten": "FlattenObservation",
-    "frame_skip:4": "MaxAndSkipEnv MaxAndSkipObservation",
-}
-_ELSEWHERE = {
-    "make": "vecwrap.build(id, n=1)",
-    **dict.fromkeys(["make_vec", "make_vec_env", "vector", "make_env"], "vecwrap.build(id, n=8)"),
-    **dict.fromkeys(["DummyVecEnv", "SyncVectorEnv", "DummyVectorEnv"], 'vecwrap.build(id, n=8, backend="dummy")'),
-    **dict.fromkeys(
-        ["SubprocVecEnv", "AsyncVectorEnv", "SubprocVectorEnv"], 'vecwrap.build(id, n=8, backend="subprocess")'
-    ),
-    **dict.fromkeys(["ShmemVecEnv", "ShmemVectorEnv"], 'vecwrap.build(id, n=8, backend="shmem")'),
-    "RayVectorEnv": 'vecwrap.build(id, n=8, backend="ray")',
-    **{
-        name: f'vecwrap.build(id, n=8, wrappers=["{wrapper}"])'
-        for wrapper, names in _WRAPPERS.items()
-        for name in names.split()
-    },
-    **dict.fromkeys(
-        ["VecVideoRecorder", "RecordVideo"], 'vecwrap.build(id, n=8, wrappers=["video"], render_mode="rgb_array")'
-    ),
-    "evaluate_policy": "vecwrap.evaluate(env, policy)",
-    "Wrapper": "vecwrap.VecEnvWrapper for wrappers of the vector, gymnasium.Wrapper for those of one environment",
-    **{name: f"gymnasium.{name}, which vecwrap uses" for name in ("Env", "spaces")},
-}
-
 if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
 
     def __getattr__(name: str) -> Any:
@@ -133,19 +90,22 @@ if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
             return value
         if name in _MODULES:
             return import_module(f"vecwrap.{name}")
-        if name in _ELSEWHERE and _getframe(1).f_code.co_name == "_handle_fromlist":
+        said = _remedy(name)
+        if said.startswith("Here it is") and _getframe(1).f_code.co_name == "_handle_fromlist":
             # `from vecwrap import name` would replace the text of an AttributeError with its own
-            raise ImportError(f"cannot import name {name!r} from 'vecwrap'. Here it is {_ELSEWHERE[name]}", name=name)
-        raise AttributeError(f"module 'vecwrap' has no attribute {name!r}{_hint(name)}")
+            raise ImportError(f"cannot import name {name!r} from 'vecwrap'. {said}", name=name)
+        raise AttributeError(f"module 'vecwrap' has no attribute {name!r}. {said}".removesuffix(". "))
 
 
-def _hint(name: str) -> str:
-    if name in _ELSEWHERE:
-        return f". Here it is {_ELSEWHERE[name]}"
+def _remedy(name: str) -> str:
     from difflib import get_close_matches
 
+    from vecwrap.env.hints import IMPORTS, hint
+
+    if here := hint(IMPORTS, name):
+        return f"Here it is {here}"
     near = get_close_matches(name, __all__, n=1)
-    return f". Did you mean vecwrap.{near[0]}?" if near else ""
+    return f"Did you mean vecwrap.{near[0]}?" if near else ""
 
 
 def __dir__() -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchmarks.measure import CannotRun, Contender, peer_module
 from benchmarks.peers.engines import atari_only
+from benchmarks.peers.translation import cannot
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.pipeline.plan import Plan
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.tools.measure import SEED, CannotRun, Contender, Throughput, action_batches, peer_module, steps
-from vecwrap.tools.peers import cannot
+from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
 
 __all__ = ["Ale"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.peers.translation import cannot
 from vecwrap.pipeline.plan import Plan
-from vecwrap.tools.peers import cannot
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.emulator.lineages import Settings, settle
 from vecwrap.wrappers.framestack import FrameStack

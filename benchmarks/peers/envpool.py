@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measure import Contender, peer_module
 from benchmarks.peers.engines import atari_only
+from benchmarks.peers.translation import cannot
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.pipeline.plan import Plan
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.tools.measure import SEED, Contender, Throughput, action_batches, peer_module, steps
-from vecwrap.tools.peers import cannot
+from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
 
 __all__ = ["EnvPool"]
 

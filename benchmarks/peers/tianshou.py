@@ -11,18 +11,11 @@ from typing import Any
 import numpy as np
 from gymnasium.wrappers import RecordEpisodeStatistics
 
+from benchmarks.measure import Contender, peer_module
+from benchmarks.peers.gymnasium import gymnasium_atari, gymnasium_framestack
+from benchmarks.peers.translation import Counterpart, Given, Work, translated, warm_forkserver, wrapped
 from vecwrap.pipeline.plan import Plan
-from vecwrap.tools.measure import SEED, Contender, Throughput, action_batches, peer_module, steps
-from vecwrap.tools.peers import (
-    Counterpart,
-    Given,
-    Work,
-    gymnasium_atari,
-    gymnasium_framestack,
-    translated,
-    warm_forkserver,
-    wrapped,
-)
+from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor

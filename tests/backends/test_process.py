@@ -42,6 +42,12 @@ def test_so_many_a_worker_and_the_last_one_fewer(num_envs, envs_per_worker):
     assert 1 <= sizes[-1] <= envs_per_worker
 
 
+def test_no_game_is_split():
+    expected = [range(4), range(4, 6)]
+    assert share_out(6, 2, None, together=2) == expected
+    assert share_out(6, None, 4, together=2) == expected
+
+
 @pytest.mark.parametrize(("workers", "envs_per_worker"), [(0, None), (-1, None), (None, 0), (2, 2)])
 def test_impossible_shares_are_refused(workers, envs_per_worker):
     with pytest.raises(PlanError, match="workers|envs_per_worker"):

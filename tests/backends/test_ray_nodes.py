@@ -5,8 +5,10 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -16,8 +18,9 @@ from tests.backends.ray_cluster import STORE, small
 from tests.backs import DummyBackend
 from tests.faults.faulty import Faulty, factories
 from tests.waiting import until
-from vecwrap.backends.ray_cluster import Node, RayOptions, share_out_over
-from vecwrap.backends.workers.shares import rows_of, sources_per_worker
+from vecwrap.backends.ray import ActorLink, Ray
+from vecwrap.backends.ray_cluster import Cluster, RayOptions
+from vecwrap.backends.workers.asking import Expected
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same
 
@@ -79,22 +82,45 @@ def runs_on(cluster):
 # -- how many ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("each", "actors"), [(2.0, 2), (1.5, 4), (0.1, 8), (0.0, 6), (4.0, 1)])
+def of_nodes(*cpus):
+    """A connection to a cluster of nodes with so many CPUs, the last of which is gone."""
+    found = [{"Alive": k < len(cpus) - 1, "Resources": {"CPU": own}} for k, own in enumerate(cpus)]
+    cluster = object.__new__(Cluster)
+    cluster.ray = SimpleNamespace(nodes=lambda: found)
+    return cluster
+
+
+@pytest.mark.parametrize(("each", "actors"), [(2.0, 2), (1.5, 4), (0.1, 60), (4.0, 1)])
 def test_there_are_as_many_actors_as_nodes_have_room_for(each, actors):
     """Two nodes of 3 CPUs have no room for three actors of 2."""
-    nodes = [Node(f"10.0.0.{k}", {"CPU": 3.0}) for k in range(2)]
-    shares = share_out_over(8, None, None, nodes, each)
-    assert len(shares) == actors
-    if each < 4:
-        RayOptions(num_cpus=each).refuse_no_room(actors, nodes)
+    assert of_nodes(3.0, 3.0, 100.0).num_actors(each) == actors
 
 
-def test_no_game_is_split_between_actors():
-    nodes = [Node("10.0.0.1", {"CPU": 2.0})]
-    expected = [range(4), range(4, 6)]
-    for workers, each in ((None, None), (2, None), (None, 4)):
-        shares = share_out_over(3, workers, sources_per_worker(each, 2), nodes, 1.0)
-        assert [rows_of(share, 2) for share in shares] == expected
+@pytest.mark.parametrize(
+    ("actors", "options"), [(3, {"num_cpus": 1}), (1, {"num_gpus": 1}), (1, {"resources": {"robot": 1}})]
+)
+def test_what_the_whole_cluster_has_too_little_for_is_refused(actors, options):
+    with pytest.raises(BackendError, match="in the whole cluster; use fewer workers"):
+        RayOptions(**options).refuse_too_small(actors, {"CPU": 2.0})
+    RayOptions(num_cpus=0.1).refuse_too_small(20, {"CPU": 2.0})
+
+
+def test_one_line_says_what_actors_wait_for_that_have_not_started(caplog):
+    runner = object.__new__(Ray)
+    runner.options = RayOptions(num_cpus=2, num_gpus=0.5)
+    runner._workers = [ActorLink(number, range(1)) for number in range(3)]
+    for actor in runner._workers:
+        actor.begin(None)
+    for actor in runner._workers[:2]:
+        actor.call("reference", Expected("made", "start_timeout", None, 0))
+    now = time.monotonic()
+    for seconds in (9.0, 11.0, 30.0):
+        runner._warn_of_waiting(now + seconds)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "2 of 3 actors have not started within 10 s: they wait for room in the cluster (each requests 2 CPU, 0.5 GPU), "
+        "or for their environments"
+    )
 
 
 # -- where actors go ---------------------------------------------------------------------------------------------------

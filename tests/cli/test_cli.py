@@ -310,13 +310,21 @@ def test_a_terminal_sees_progress(here):
         assert words in text
 
 
+@pytest.mark.parametrize("arguments", [[], ["pong.yaml", "--vs", "sb3"], ["--help"]])
+def test_a_command_that_is_gone_says_what_to_do_instead(arguments, capsys):
+    assert main(["bench", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: bench: there is no such command any more. `vecwrap tune PIPELINE` shows")
+    assert "make bench PIPELINE=FILE" in error
+    assert len(error.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("command", "backend", "options"),
     [
         ("explain", "dummy", []),
         ("check", "subprocess", []),
         ("time", "dummy", ["--steps", "200"]),
-        ("bench", "subprocess", ["--vs", "gymnasium", "--rounds", "1", "--seconds", "0.01"]),
     ],
 )
 def test_json_is_alone_in_the_output_whatever_an_environment_prints(here, command, backend, options):

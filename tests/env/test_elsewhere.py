@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 import vecwrap
 from vecwrap.cli import main
+from vecwrap.env.hints import WRAPPERS
 from vecwrap.errors import ArgumentError, PlanError, SpecError, SubEnvError, is_installed
 
 BACKENDS = ["dummy", "shmem"]
@@ -235,7 +236,7 @@ def test_a_name_of_other_libraries_also_in_a_from_import(name, here):
 
 def test_each_name_of_other_libraries_leads_to_a_wrapper_that_there_is():
     known = vecwrap.pipeline.registry.wrappers.names()
-    assert {wrapper.partition(":")[0] for wrapper in vecwrap._WRAPPERS} <= set(known)
+    assert {wrapper.partition(":")[0] for wrapper in WRAPPERS} <= set(known)
 
 
 # -- actions ----------------------------------------------------------------------------------------------------------
@@ -439,7 +440,7 @@ def test_a_wrapper_that_raises_without_text():
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["run", "explain", "time", "tune", "bench"])
+@pytest.mark.parametrize("command", ["run", "explain", "time", "tune"])
 def test_a_pipeline_without_quotes(command, capsys):
     assert main([command, "CartPole-v1", "n=4", "|", "framestack:4"]) == 2
     said = " ".join(capsys.readouterr().err.replace("│", " ").split())

@@ -11,7 +11,7 @@ from gymnasium.error import ClosedEnvironmentError
 import vecwrap
 from vecwrap.backends.dummy import Dummy
 from vecwrap.env.line import Line
-from vecwrap.errors import SubEnvError
+from vecwrap.errors import ArgumentError, SubEnvError
 from vecwrap.testing import ToyEnv, assert_same
 from vecwrap.tools.timing import Stopwatch
 
@@ -101,6 +101,71 @@ def test_actions_of_any_form_take_it(actions, taken):
         for _ in range(3):
             env.step(actions)
     assert len(taken) == 3
+
+
+DISCRETE = {
+    "discrete": gymnasium.spaces.Discrete(4),
+    "begins below zero": gymnasium.spaces.Discrete(4, start=-1),
+    "several": gymnasium.spaces.MultiDiscrete([4, 3]),
+}
+
+
+class Chooses(gymnasium.Env):
+    """Shows the action that it was given."""
+
+    def __init__(self, space):
+        self.action_space = space
+        self.observation_space = gymnasium.spaces.Box(-9, 9, (2,), np.int64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.int64), {}
+
+    def step(self, action):
+        seen = np.zeros(2, np.int64) + action
+        return seen, float(seen.sum()), False, False, {"kind": str(np.asarray(action).dtype)}
+
+
+@pytest.mark.parametrize("form", [np.int8, np.uint8, np.int32, np.uint32, np.int64, list, bool])
+@pytest.mark.parametrize("space", DISCRETE.values(), ids=DISCRETE)
+def test_integers_of_any_form_take_it_and_are_the_same_actions(space, form, taken):
+    one, other = (vecwrap.build(lambda: Chooses(space), n=3, backend="dummy") for _ in range(2))
+    draw = np.random.default_rng(0)
+    for env in (one, other):
+        env.reset(seed=1)
+    for _ in range(5):
+        actions = draw.integers(0, 2, (3, *space.shape))
+        given = actions.tolist() if form is list else actions.astype(form)
+        other.step_async(given)
+        assert_same(other.step_wait(), one.step(given))
+        here = one.step(given)
+        np.testing.assert_array_equal(here[0], one.step(actions)[0])
+        assert set(here[4]["kind"]) == {"int64"}
+    assert len(taken) == 15
+    one.close(), other.close()
+
+
+@pytest.mark.parametrize(
+    ("actions", "said"),
+    [
+        (
+            np.ones(3),
+            r"expected dtype int64 for Discrete\(4\), got float64; np.asarray\(actions, int\) has it",
+        ),
+        ([0.5, 1, 1], "got float64; choose whole numbers, as np.argmax does"),
+        (np.full(3, 2**63, np.uint64), "expected integers that int64 can hold, got 9223372036854775808 to"),
+        (np.ones(2, np.int32), r"actions: expected shape \(3,\), one action of Discrete\(4\) for each of 3"),
+        (np.ones((3, 1), np.int32), r"; np.reshape\(actions, \(3,\)\) has it"),
+    ],
+)
+def test_what_is_no_such_form_is_refused_in_the_same_words_either_way(actions, said, taken):
+    with vecwrap.build(lambda: Chooses(DISCRETE["discrete"]), n=3, backend="dummy") as env:
+        env.reset(seed=1)
+        env.step([0, 1, 2])
+        for step in (env.step, env.step_async):
+            with pytest.raises(ArgumentError, match=said):
+                step(actions)
+    assert len(taken) == 1
 
 
 SPECIAL = {

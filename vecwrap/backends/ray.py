@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vecwrap.backends.ray_actor import Reply, host_class, unpack
-from vecwrap.backends.ray_cluster import Cluster, RayOptions, share_out_over
+from vecwrap.backends.ray_cluster import Cluster, RayOptions
 from vecwrap.backends.workers.asking import AnyWorker, Expected, Workers
 from vecwrap.backends.workers.launch import ONE_THREAD
 from vecwrap.backends.workers.messages import encode_for_worker
-from vecwrap.backends.workers.shares import rows_of, sources_per_worker
+from vecwrap.backends.workers.shares import rows_of, share_out, sources_per_worker
 from vecwrap.env.books import LOOK
 from vecwrap.env.runner import Runner
 from vecwrap.errors import BackendError, PlanError, VecwrapError
@@ -32,7 +32,7 @@ from vecwrap.sources.making import num_rows_of
 from vecwrap.sources.source import Takeover
 from vecwrap.sources.sub_env import Factory
 
-_PATIENCE = 10.0  # seconds that an actor may wait for resources before a warning names them
+_PATIENCE = 10.0  # seconds that actors may take to start before a warning says what they need
 _TIME_FOR_A_WORD = 30.0  # seconds for an idle actor to respond
 _TIME_TO_END = 2.0  # seconds for an actor to end when Ray tells it to
 _NO_MESSAGES = encode_for_worker(())
@@ -129,12 +129,13 @@ class Ray(Workers[ActorLink], Runner):
         self._cluster = Cluster(asked.address, asked.connect_timeout, asked.init or {})
         self._ray = self._cluster.ray
         self._host = self._ray.remote(host_class())
-        nodes = self._cluster.nodes()
         num_rows = num_rows_of(factories)
-        each = sources_per_worker(asked.envs_per_worker, num_rows)
-        shares = share_out_over(len(factories), asked.workers, each, nodes, asked.num_cpus)
+        workers = asked.workers
+        if workers is None and asked.envs_per_worker is None:
+            workers = self._cluster.num_actors(asked.num_cpus or 1.0)
+        shares = share_out(len(factories), workers, sources_per_worker(asked.envs_per_worker, num_rows))
         self._shares = [rows_of(share, num_rows) for share in shares]
-        asked.refuse_no_room(len(self._shares), nodes)
+        asked.refuse_too_small(len(self._shares), self._ray.cluster_resources())
         self.workers = len(self._shares)
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
         self._workers = [ActorLink(number, share) for number, share in enumerate(self._shares)]
@@ -291,17 +292,20 @@ class Ray(Workers[ActorLink], Runner):
         super()._take_in_failed_start(actor, failure)
 
     def _warn_of_waiting(self, now: float) -> None:
-        for actor in self._workers:
-            waited = now - actor.since
-            if actor.owes()[:1] == ["made"] and waited > _PATIENCE and not actor.warned:
-                actor.warned = True
-                free = self._ray.available_resources()
-                _log.warning(
-                    "actor %d has waited %.0f s for resources or its environments; it requests %s, the cluster has %s "
-                    "available",
-                    *(actor.number, waited, self.options.needs),
-                    {name: free.get(name, 0.0) for name in self.options.needs},
-                )
+        late = [
+            actor
+            for actor in self._workers
+            if actor.owes()[:1] == ["made"] and now - actor.since > _PATIENCE and not actor.warned
+        ]
+        for actor in late:
+            actor.warned = True
+        if late:
+            needs = ", ".join(f"{amount:g} {name}" for name, amount in self.options.needs.items() if amount)
+            _log.warning(
+                "%d of %d actors have not started within %.0f s: they wait for room in the cluster "
+                "(each requests %s), or for their environments",
+                *(len(late), len(self._workers), _PATIENCE, needs or "nothing"),
+            )
 
     # -- actors that are lost ------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,17 +22,6 @@ from vecwrap.errors import BackendError, PlanError, did_you_mean, install_comman
 _PLACEMENTS = {"spread": "SPREAD", "pack": "DEFAULT"}
 _lock = threading.RLock()
 _clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()  # connections made here
-
-
-@dataclass(frozen=True)
-class Node:
-    """A machine of the cluster that is up, with its total resources."""
-
-    address: str
-    resources: Mapping[str, float]
-
-    def __str__(self) -> str:
-        return f"{self.address} ({self.resources.get('CPU', 0):g} CPU)"
 
 
 def check_address(address: str | None) -> None:
@@ -77,8 +66,10 @@ class Cluster:
         """Whether this connection is still the current one: the program may have replaced it."""
         return bool(self.ray.is_initialized()) and self._present_connection() == self._connection
 
-    def nodes(self) -> list[Node]:
-        return [Node(one["NodeManagerAddress"], one["Resources"]) for one in self.ray.nodes() if one["Alive"]]
+    def num_actors(self, cpus: float) -> int:
+        """Return how many actors of so many CPUs the nodes have, at least one."""
+        nodes = [node["Resources"].get("CPU", 0.0) for node in self.ray.nodes() if node["Alive"]]
+        return max(1, sum(int(own / cpus + 1e-9) for own in nodes))
 
     @property
     def here(self) -> str:
@@ -163,20 +154,6 @@ def _no_cluster(address: str, why: str) -> BackendError:
     )
 
 
-def share_out_over(
-    num_sources: int, workers: int | None, each: int | None, nodes: Sequence[Node], per_actor: float
-) -> list[range]:
-    """Return the sources of each actor; by default as many actors as the nodes have CPUs for."""
-    if workers is None and each is None:
-        workers = max(1, _room_for("CPU", per_actor or 1.0, nodes))
-    return share_out(num_sources, workers, each)
-
-
-def _room_for(name: str, amount: float, nodes: Sequence[Node]) -> int:
-    """How many actors with this request for a resource fit; each must fit on a single node."""
-    return sum(int(node.resources.get(name, 0.0) / amount + 1e-9) for node in nodes)
-
-
 @dataclass(frozen=True)
 class RayOptions(WorkerOptions):
     """The options of actors.
@@ -227,15 +204,14 @@ class RayOptions(WorkerOptions):
     def needs(self) -> dict[str, float]:
         return {"CPU": self.num_cpus, "GPU": self.num_gpus, **(self.resources or {})}
 
-    def refuse_no_room(self, actors: int, nodes: Sequence[Node]) -> None:
+    def refuse_too_small(self, actors: int, resources: Mapping[str, float]) -> None:
+        """Refuse actors that the whole cluster has too little for."""
         for name, amount in self.needs.items():
-            if not amount:
-                continue
-            places = _room_for(name, amount, nodes)
-            if places < actors:
+            total = resources.get(name, 0.0)
+            if actors * amount > total + 1e-9:
                 raise BackendError(
-                    f"{actors} actors with {amount:g} {name} each: expected room for all, got room for {places} in "
-                    f"the whole cluster ({', '.join(map(str, nodes))}); use fewer workers, request less (num_cpus, "
+                    f"{actors} actors with {amount:g} {name} each: expected {actors * amount:g}, got "
+                    f"{total:g} in the whole cluster; use fewer workers, request less (num_cpus, "
                     "num_gpus, resources), or add nodes"
                 )
 

@@ -33,8 +33,14 @@ COMMANDS = {
     **dict.fromkeys(("run", "load"), "run"),
     **dict.fromkeys(("explain", "check", "list"), "inspect"),
     "schema": "schema",
-    **dict.fromkeys(("time", "tune", "bench", "tournament"), "measure"),
+    **dict.fromkeys(("time", "tune", "tournament"), "measure"),
     **dict.fromkeys(("plot", "compare", "watch"), "curves"),
+}
+
+# What to do instead of a command that is gone.
+GONE = {
+    "bench": "`vecwrap tune PIPELINE` shows Gymnasium's Sync and Async beside the backends; in a clone of the "
+    "repository, `make bench PIPELINE=FILE` compares more libraries",
 }
 
 
@@ -90,6 +96,8 @@ class _Printable(logging.Formatter):
 def _run(arguments: list[str], debug: bool) -> int:
     try:
         arguments = [argument for argument in arguments if argument != "--debug"]
+        if arguments and arguments[0] in GONE:
+            raise SpecError(f"{arguments[0]}: there is no such command any more. {GONE[arguments[0]]}.")
         with_commands(arguments[0] if arguments else None)(args=arguments, prog_name="vecwrap")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)

@@ -1,10 +1,11 @@
-"""The commands that measure: time, tune, bench, tournament."""
+"""The commands that measure: time, tune, tournament."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import math
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,8 +17,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.cli import command as cli
-from vecwrap.cli.output import figures_table, name_table, print_json
+from vecwrap.cli.output import figures_table, print_json
 from vecwrap.cli.pipelines import read_pipeline
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError, VecwrapError
@@ -25,11 +27,7 @@ from vecwrap.pipeline.build import build
 from vecwrap.pipeline.plan import into
 from vecwrap.selfplay.pool import OpponentPool
 from vecwrap.selfplay.tournament import Tournament, tournament
-from vecwrap.tools.bench import compare_pipeline
-from vecwrap.tools.measure import WorkResult
-from vecwrap.tools.peers import PEERS, read_names
 from vecwrap.tools.player import MASKS_OPTIONAL, Player
-from vecwrap.tools.report import describe_machine, figure, machine_line, result_table, to_data
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
 from vecwrap.tools.timing import Stopwatch
 from vecwrap.tools.tune import Tuned, search
@@ -142,14 +140,10 @@ _UNITS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
 def read_seconds(text: str) -> float:
     """Read ``60s``, ``2min``, ``90``."""
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    try:
-        seconds = float(number) * _UNITS[text[len(number) :] or "s"]
-    except (ValueError, KeyError):
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)(s|min|m|h)?", text)
+    if found is None or not float(found[1]):
         raise SpecError(f"--budget: expected seconds, as in 60s, or 2min, got {text!r}.")
-    return seconds
+    return float(found[1]) * _UNITS[found[2] or "s"]
 
 
 @cli.command("tune", "examples/pong.yaml --budget 2min")
@@ -161,112 +155,52 @@ def tune_pipeline(
     evaluation: cli.Evaluation = False,
     as_json: cli.Json = False,
 ) -> int:
-    """Measure the environment, try backends and numbers of workers, and print the lines to add to the pipeline."""
-    spec, console = read_pipeline(pipeline, settings, {"n": n}, evaluation=evaluation), cli.terminal()
-    seconds, start = read_seconds(budget), time.monotonic()
+    """Try backends and numbers of workers, and print the lines to add to the pipeline."""
+    spec = read_pipeline(pipeline, settings, {"n": n}, evaluation=evaluation)
+    seconds = read_seconds(budget)
+    console = cli.terminal()
+    start = time.monotonic()
     with _measuring(console, quiet=as_json) as say:
         tuned = search(spec, seconds, lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}"))
     if as_json:
-        print_json(_tuning_data(tuned, seconds, evaluation=evaluation), console)
+        print_json({"budget": seconds, **tuned.data(evaluation=evaluation)}, console)
     else:
         _show_tuning(tuned, console, evaluation=evaluation)
     return int(tuned.recommended is None)
 
 
-def _tuning_data(tuned: Tuned, budget: float, *, evaluation: bool) -> dict[str, Any]:
-    chosen = tuned.recommended
-    return {
-        "n": tuned.situation.n,
-        "usable_cores": tuned.situation.cores,
-        "autoreset": tuned.mode,
-        "budget": budget,
-        "environment": {**vars(tuned.cost), "waits": tuned.cost.waits},
-        "candidates": [
-            {
-                "name": trial.candidate.name,
-                **trial.candidate.settings,
-                "rates": trial.rates,
-                "rate": trial.rate if trial.rates else None,
-                "start_seconds": trial.start_seconds,
-                "failed": trial.failed,
-            }
-            for trial in tuned.trials
-        ],
-        "now": tuned.now.name,
-        "recommendation": chosen
-        and {**chosen.settings, "lines": chosen.lines(evaluation=evaluation), "reason": tuned.reason},
-    }
-
-
 def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
-    cost, chosen, cores = tuned.cost, tuned.recommended, tuned.situation.cores
-    rows = [
-        ("one sub-environment", f"{cost}, {cost.busy:.0%} of a core; of {cost.steps:,} steps"),
-        ("start-up", f"{_seconds(cost.first_seconds)} with its imports"),
-    ]
-    console.print(name_table(rows))
-    console.print()
     console.print(_tuning_table(tuned))
-    if tuned.mode != "same_step":
-        console.print(Text(f"measured in the mode {tuned.mode}", style="dim"))
-    console.print()
+    chosen = tuned.recommended
     if chosen is None:
-        console.print(Text("No candidate could be measured: increase --budget, or see why they failed."))
+        console.print(Text("\nNo candidate could be measured: increase --budget, or see why they failed."))
         return
-    console.print(Text(tuned.reason))
+    console.print(Text(f"\n{tuned.reason}"))
     for line in chosen.lines(evaluation=evaluation):
         console.print(Text(f"    {line}", style="bold green"))
-    if (in_a_line := chosen.in_a_line(evaluation=evaluation)) is not None:
+    if in_a_line := chosen.in_a_line(evaluation=evaluation):
         console.print(Text(f"in one line: {in_a_line}", style="dim"))
-    console.print(Text(f"\nn={tuned.situation.n}, {cores} usable core{'s' * (cores != 1)}", style="dim"))
+    machine = f"n={tuned.planned.n}, {usable_cores()} usable cores, measured in the mode {tuned.mode}"
+    console.print(Text(f"\n{machine}", style="dim"))
 
 
 def _tuning_table(tuned: Tuned) -> Table:
     table = figures_table("candidate", "agent steps/s", "±", "start", whole=True)
     table.add_column("", overflow="fold")
-    for trial in tuned.trials:
-        style = "bold green" if trial.candidate == tuned.recommended and trial.rates else ""
-        remark = trial.failed or ("the pipeline has it now" if trial.candidate == tuned.now else "")
-        rate = (figure(trial.rate), f"{trial.spread:.0%}") if trial.rates else ("–", "")
-        start = "" if trial.start_seconds is None else _seconds(trial.start_seconds)
-        table.add_row(Text(trial.candidate.name), *rate, start, Text(remark, style="dim"), style=style)
+    without = f"without {', '.join(tuned.left_out)}" if tuned.left_out else "the same wrappers"
+    for trial in [*tuned.trials, *tuned.references]:
+        remark = trial.failed
+        if not remark and trial in tuned.references:
+            remark = f"for reference, {without}"
+        elif not remark and trial.candidate == tuned.trials[0].candidate:
+            remark = "the pipeline has it now"
+        style = "bold green" * (trial.candidate == tuned.recommended)
+        figures = ["–", "", ""]
+        if trial.rates:
+            figures = [f"{trial.rate:,.0f}", f"{trial.spread:.0%}", f"{trial.start_seconds:.3g} s"]
+        cells = [trial.candidate.name, *figures]
+        table.add_row(*map(Text, cells), Text(remark, style="dim"), style=style)
     return table
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1e3 * seconds:.1f} ms"
-
-
-@cli.command("bench", '"CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')
-def bench_pipeline(
-    pipeline: cli.Pipeline,
-    vs: Annotated[
-        str | None,
-        typer.Option(
-            help="Comma-separated peers: gymnasium, sb3. Default: both. If a peer named here cannot take part, the "
-            "exit status is 1.",
-            metavar="PEERS",
-        ),
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Samples per contender, interleaved.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.001, help="Duration of a sample.")] = 1.0,
-    n: cli.Number = None,
-    backend: cli.BackendName = None,
-    settings: cli.Settings = None,
-    as_json: cli.Json = False,
-) -> int:
-    """Compare a pipeline with Gymnasium and Stable-Baselines3, if installed and able to do the same work."""
-    spec, console = read_pipeline(pipeline, settings, {"n": n, "backend": backend}), cli.terminal()
-    peers = list(PEERS) if vs is None else read_names(vs)
-    machine = describe_machine()
-    with _measuring(console, quiet=as_json) as say:
-        result = compare_pipeline(spec, [PEERS[name] for name in peers], rounds, seconds, say=say)
-    if as_json:
-        print_json(to_data(machine, [result], rounds=rounds, seconds=seconds), console)
-    else:
-        console.print(Text(machine_line(machine), style="dim"))
-        print_result(result, console)
-    return int(vs is not None and any(m.missing for m in result.measurements if m.side == "peer"))
 
 
 @contextlib.contextmanager
@@ -289,23 +223,6 @@ def _measuring(console: Console, *, quiet: bool) -> Iterator[Callable[[str], Non
         except KeyboardInterrupt:
             console.print("interrupted; nothing is left running")
             raise typer.Exit(128 + number[0]) from None
-
-
-def print_result(result: WorkResult, console: Console) -> None:
-    """Print one piece of work: a table per quantity, then remarks, then the contenders without figures and why."""
-    console.print(Text(f"\n{result.title}", style="bold"))
-    console.print(Text(result.how, style="dim"))
-    for quantity in result.quantities:
-        header, *rows = [row[:-1] for row in result_table(result, quantity) if row[1] != "–"]
-        table = figures_table(*header, whole=True)
-        for row in rows:
-            table.add_row(*map(Text, row))
-        console.print(table)
-    for m in result.measurements:
-        if m.missing:
-            console.print(Text(f"{m.name}: ", style="yellow") + Text(m.missing))
-        elif m.note:
-            console.print(Text(f"{m.name}: {m.note}", style="dim"))
 
 
 # -- tournament ------------------------------------------------------------------------------------------------------

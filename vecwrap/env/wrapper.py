@@ -19,9 +19,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecwrap.env import games
-from vecwrap.env.elsewhere import refuse_mode
 from vecwrap.env.face import Face, Pending
 from vecwrap.env.line import Line
+from vecwrap.env.refusals import refuse_mode
 from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.interrupts import at_exit

@@ -17,6 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.envs.registration import registry as registered
 from gymnasium.vector import AutoresetMode
 
+from vecwrap.env import hints
 from vecwrap.errors import Mistakes, PlanError, SpecError, did_you_mean, printable, read_names
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.environments import from_module
@@ -67,7 +68,10 @@ def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
 
 def other_word(name: str) -> str:
     """What a key of another library is called here: ``" The number of sub-environments is called n."``, or ``""``."""
-    return f" {_OTHER_WORDS[name]}." if name in _OTHER_WORDS else ""
+    here = hints.hint(hints.KEYS, name)
+    if name in BACKEND_OPTIONS:
+        here = f"It is an option of the backend: backend.{name}=... in a line, backend: {{{name}: ...}} in a file"
+    return f" {here}." if here else ""
 
 
 # -- scalars ----------------------------------------------------------------------------------------------------------
@@ -253,33 +257,6 @@ KEYS: dict[str, Key] = {
         lambda wrappers: [wrapper.to_data() for wrapper in wrappers],
     ),
     "eval": Key(_or_none(lambda value, source: _change_eval(None, value, source)), _change_eval, _write_eval),
-}
-_OTHER_WORDS = {
-    **dict.fromkeys(
-        ("num", "num_env", "num_envs", "n_env", "n_envs", "nenv", "nenvs", "env_num", "number", "count"),
-        "The number of sub-environments is called n",
-    ),
-    **dict.fromkeys(("vec_env_cls", "vectorization_mode"), "How the sub-environments run is called backend"),
-    "monitor_dir": "Scores are written by a wrapper: wrappers: [{monitor: {dir: ...}}]",
-    **dict.fromkeys(("id", "env_id", "environment", "env_name"), "The environment is called env"),
-    **dict.fromkeys(("layers", "pipeline", "chain"), "What wraps the environment is called wrappers"),
-    **{
-        option: f"It is an option of the backend: backend.{option}=... in a line, backend: {{{option}: ...}} in a file"
-        for option in BACKEND_OPTIONS
-    },
-    **dict.fromkeys(("base", "extend", "defaults", "include"), "The file that this one builds upon is called extends"),
-    "extends": "A pipeline file builds upon another one, and says so at its top",
-    **dict.fromkeys(("add", "drop"), "An evaluation with other wrappers lists them all in eval.wrappers"),
-    **dict.fromkeys(("evaluation", "test"), "What differs in an evaluation is called eval"),
-    "<<": "YAML 1.2 has no merge keys; a file builds upon another one with extends",
-    "apply_api_compatibility": "Gymnasium no longer has it; docs/migrating.md wraps the old Gym API",
-    **dict.fromkeys(
-        ("out", "config"),
-        'It is no part of a pipeline: give it to vecwrap.build or load, as in out="runs/a", or to vecwrap run --out',
-    ),
-    "mode": "Did you mean autoreset or render_mode?",
-    "observation_mode": "Bounds that differ between sub-environments are joined without being asked",
-    "kwargs": "Did you mean env_kwargs?",
 }
 
 

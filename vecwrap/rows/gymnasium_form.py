@@ -103,11 +103,8 @@ def _conform_array(space: spaces.Space[Any], actions: Any, num_rows: int, path: 
         )
     kind = np.dtype(space.dtype).kind
     if array.dtype.kind in "iu" and kind in "iu":
-        limits = np.iinfo(space.dtype)
-        if array.size and not (limits.min <= array.min() and array.max() <= limits.max):
-            raise ArgumentError(
-                f"{path}: expected integers that {space.dtype} can hold, got {array.min()} to {array.max()}"
-            )
+        if not np.can_cast(array.dtype, space.dtype) and array.size:
+            _refuse_overflow(space, array, path)
     elif not np.can_cast(array.dtype, space.dtype, "same_kind"):
         remedy = ""
         if array.dtype.kind == "f" and kind in "iu":
@@ -115,6 +112,14 @@ def _conform_array(space: spaces.Space[Any], actions: Any, num_rows: int, path: 
             remedy = "; np.asarray(actions, int) has it" if whole else "; choose whole numbers, as np.argmax does"
         raise ArgumentError(f"{path}: expected dtype {space.dtype} for {space}, got {array.dtype}{remedy}")
     return array.astype(space.dtype)
+
+
+def _refuse_overflow(space: spaces.Space[Any], array: np.ndarray[Any, Any], path: str) -> None:
+    limits = np.iinfo(space.dtype)
+    if not (limits.min <= array.min() and array.max() <= limits.max):
+        raise ArgumentError(
+            f"{path}: expected integers that {space.dtype} can hold, got {array.min()} to {array.max()}"
+        )
 
 
 def _reshaping(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> str:

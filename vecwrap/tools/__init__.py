@@ -1,1 +1,1 @@
-"""What is done with an environment: evaluate, time, tune, bench, plot; independent of terminals."""
+"""What is done with an environment: evaluate, time, tune, plot; independent of terminals."""

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.env import picture as tiles
-from vecwrap.env.elsewhere import refuse_mode
 from vecwrap.env.games import one_a_game
 from vecwrap.env.picture import Labels, load_cv2
+from vecwrap.env.refusals import refuse_mode
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError

@@ -1,4 +1,6 @@
-from dataclasses import dataclass, replace
+"""Which candidates tune chooses for a pipeline; two usable cores."""
+
+from dataclasses import dataclass
 
 import pytest
 
@@ -6,33 +8,46 @@ from vecwrap.backends.dummy import Dummy
 from vecwrap.env.options import Options
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.tools.tune import Candidate, EnvCost, Situation, backend_options, candidates
+from vecwrap.tools import tune
+from vecwrap.tools.tune import Candidate, backend_options, candidates, references
 
-COST = EnvCost(100e-6, 1000, 1.0, 0.1)  # a step computes
-WAITS = replace(COST, busy=0.02)
 PROCESS_OPTIONS = frozenset({"workers", "envs_per_worker", "on_failure", "step_timeout"})
 DUMMY = {"dummy": frozenset({"on_failure"})}
 SHMEM = {"shmem": PROCESS_OPTIONS}
 SUBPROCESS = {"subprocess": PROCESS_OPTIONS}
 SHARES = {"shmem": PROCESS_OPTIONS | {"parent_share"}}
-NOW = Situation(n=8, cores=2, backend="shmem")
 
 
-def names(backends=DUMMY | SHMEM | SUBPROCESS, now=NOW, cost=COST):
-    return [candidate.name for candidate in candidates(backends, now, cost)]
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch):
+    for place in ("tools.tune", "pipeline.backends", "backends.workers.asking"):
+        monkeypatch.setattr(f"vecwrap.{place}.usable_cores", lambda: 2)
+
+
+def planned(env="vecwrap.testing:ToyEnv", n=8, backend="shmem", **options):
+    return plan(PipelineSpec(env, n=n, backend={"name": backend, **options}))
+
+
+def names(backends=DUMMY | SHMEM | SUBPROCESS, **pipeline):
+    return [candidate.name for candidate in candidates(planned(**pipeline), backends)]
 
 
 def test_what_the_pipeline_has_comes_first_and_nothing_comes_twice():
-    assert names() == ["shmem", "dummy", "shmem, workers=4", "shmem, workers=1", "subprocess"]
-    assert names(now=replace(NOW, options={"workers": 4}))[0] == "shmem, workers=4"
-    assert names(now=replace(NOW, options={"workers": 4})).count("shmem, workers=4") == 1
+    found = ["shmem", "dummy", "shmem, workers=1", "shmem, workers=4", "shmem, workers=8", "subprocess"]
+    assert names() == found
+    assert names(workers=4) == [
+        "shmem, workers=4",
+        "dummy",
+        *[one for one in found if one not in ("dummy", "shmem, workers=4")],
+    ]
 
 
-def test_where_steps_wait_as_many_workers_as_sub_environments_are_tried():
-    assert "shmem, workers=8" not in names()
-    assert "shmem, workers=8" in names(cost=WAITS)
-    assert "shmem, workers=64" in names(cost=WAITS, now=replace(NOW, n=500))
+def test_at_most_eight_workers_for_each_core_are_tried():
+    """Environments that wait can use as many; of those that compute the row says that they cannot."""
+    assert "shmem, workers=16" in names(n=500)
+    assert "shmem, workers=500" not in names(n=500)
 
 
 def test_a_share_of_the_parent_is_tried_where_the_signature_has_it():
@@ -41,18 +56,18 @@ def test_a_share_of_the_parent_is_tried_where_the_signature_has_it():
 
 
 def test_what_is_shared_by_itself_is_tried_without_and_not_a_second_time_with():
-    found = names(backends=DUMMY | SHARES, now=replace(NOW, shares=True))
+    found = names(backends=DUMMY | SHARES, env="CartPole-v1")  # whose cost is known
     assert found[:3] == ["shmem", "dummy", "shmem, parent_share=false"]
     assert not any("true" in name for name in found)
 
 
 @pytest.mark.parametrize("option", [{"step_timeout": 9.0}, {"on_failure": "restart"}])
 def test_whoever_asks_for_processes_of_their_own_gets_no_share_of_the_parent(option):
-    assert not any("parent_share" in name for name in names(backends=SHARES, now=replace(NOW, options=option)))
+    assert not any("parent_share" in name for name in names(backends=SHARES, **option))
 
 
 def test_options_of_the_users_stay_and_a_backend_without_them_is_left_out():
-    found = candidates(DUMMY | SHMEM, replace(NOW, options={"step_timeout": 9.0, "workers": 3}), COST)
+    found = candidates(planned(step_timeout=9.0, workers=3), DUMMY | SHMEM)
     assert all(candidate.options["step_timeout"] == 9.0 for candidate in found)
     assert found[0].options == {"step_timeout": 9.0, "workers": 3}
     assert not any(candidate.backend == "dummy" for candidate in found)
@@ -60,21 +75,41 @@ def test_options_of_the_users_stay_and_a_backend_without_them_is_left_out():
 
 def test_a_cluster_is_started_for_nobody_who_has_none():
     ray = {"ray": PROCESS_OPTIONS}
-    assert not any(candidate.backend == "ray" for candidate in candidates(DUMMY | SHMEM | ray, NOW, COST))
-    assert candidates(DUMMY | SHMEM | ray, replace(NOW, backend="ray"), COST)[0].backend == "ray"
+    assert not any(name.startswith("ray") for name in names(backends=DUMMY | SHMEM | ray))
+    pytest.importorskip("ray")
+    assert names(backends=DUMMY | SHMEM | ray, backend="ray")[0] == "ray"
 
 
 def test_one_sub_environment_asks_for_no_numbers_of_workers():
-    assert names(now=Situation(1, 2, "dummy", favourite="dummy")) == ["dummy", "shmem", "subprocess"]
+    assert names(n=1, backend="dummy") == ["dummy", "shmem", "subprocess"]
 
 
 def test_the_processes_of_each_are_foretold():
-    found = candidates(DUMMY | SHMEM, NOW, WAITS)
+    found = candidates(planned(), DUMMY | SHMEM)
     assert {c.name: c.processes for c in found} == {
         "shmem": 2, "dummy": 0, "shmem, workers=8": 8, "shmem, workers=4": 4, "shmem, workers=1": 1,
     }  # fmt: skip
-    few = candidates(SHMEM, Situation(8, 2, "shmem", {"envs_per_worker": 3}), COST)
-    assert few[0].processes == 3
+
+
+# -- for reference ------------------------------------------------------------------------------------
+
+
+def test_the_references_are_gymnasiums_two_classes():
+    assert references(planned()) == [Candidate(tune.SYNC), Candidate(tune.ASYNC)]
+
+
+def test_a_process_for_each_of_many_is_not_started():
+    assert references(planned(n=65)) == [Candidate(tune.SYNC)]
+
+
+def test_games_and_engines_have_no_references():
+    pytest.importorskip("pettingzoo")
+    assert references(plan(PipelineSpec("pettingzoo:classic/tictactoe_v3", n=1))) == []
+    engine = PipelineSpec("CartPole-v1", n=4, envs_per_engine=4)
+    assert references(plan(engine)) == []
+
+
+# -- backends -----------------------------------------------------------------------------------------
 
 
 def test_the_backends_are_all_that_have_a_name_with_their_options():
@@ -100,13 +135,12 @@ def test_a_backend_of_another_package_is_tried_with_the_options_that_it_has():
     finally:
         registry.backends.unregister("sharing")
     assert options == {"workers", "parent_share"}
-    backends = {"sharing": options}
-    assert "sharing, parent_share=true" in names(backends, now=replace(NOW, backend="sharing", favourite="sharing"))
+    assert "sharing" in names({"sharing": options})
 
 
 def test_the_lines_are_read_back_as_the_settings():
-    found = candidates(DUMMY | SHARES, replace(NOW, options={"on_failure": "restart", "step_timeout": 0.5}), WAITS)
-    for candidate in [*found, *candidates(DUMMY | SHARES, NOW, WAITS)]:
+    found = candidates(planned(on_failure="restart", step_timeout=0.5), DUMMY | SHARES)
+    for candidate in [*found, *candidates(planned(), DUMMY | SHARES)]:
         expected = PipelineSpec("CartPole-v1", n=8, **candidate.settings)
         text = "\n".join(["env: CartPole-v1", "n: 8", *candidate.lines()])
         assert PipelineSpec.from_yaml(text) == expected

@@ -1,8 +1,7 @@
 import pytest
 
-from vecwrap.tools.tune import Candidate, EnvCost, Trial, recommend
+from vecwrap.tools.tune import Candidate, Trial, recommend
 
-COST = EnvCost(100e-6, 1000, 1.0, 0.1)
 DUMMY = Candidate("dummy")
 TWO = Candidate("shmem", {}, processes=2)
 FOUR = Candidate("shmem", {"workers": 4}, processes=4)
@@ -14,20 +13,15 @@ def trial(candidate, rate, spread=0.01):
 
 
 def chosen(*trials, now=TWO):
-    candidate, _ = recommend(trials, COST, now)
+    candidate, _ = recommend(trials, now)
     return candidate
 
 
 def test_the_quickest_is_taken_and_its_rate_said():
-    candidate, reason = recommend([trial(DUMMY, 1000), trial(TWO, 1900), trial(FOUR, 1500)], COST, TWO)
+    candidate, reason = recommend([trial(DUMMY, 1000), trial(TWO, 1900), trial(FOUR, 1500)], TWO)
     assert candidate == TWO
     assert "It is the quickest: 1,900 agent steps/s" in reason
     assert "The pipeline has it already." in reason
-
-
-def test_what_the_pipeline_has_now_is_said_beside():
-    _, reason = recommend([trial(DUMMY, 1000), trial(TWO, 1900)], COST, DUMMY)
-    assert "What the pipeline has now, dummy, did 1,000." in reason
 
 
 @pytest.mark.parametrize(
@@ -37,7 +31,7 @@ def test_of_a_tie_the_simpler_is_taken_whichever_comes_first(simple, other):
     if simple is SHARED:  # nobody's share in the parent is simpler, whatever the number of workers
         simple, other = other, simple
     for trials in ([trial(simple, 960), trial(other, 1000)], [trial(other, 1000), trial(simple, 960)]):
-        candidate, reason = recommend(trials, COST, other)
+        candidate, reason = recommend(trials, other)
         assert candidate == simple
         assert f"{other.name} did 4% more, which may be noise" in reason
 
@@ -54,4 +48,4 @@ def test_the_margin_is_counted_from_the_best_and_not_along_a_chain_of_ties():
 
 def test_what_failed_is_never_taken():
     assert chosen(Trial(DUMMY, failed="did not start"), trial(TWO, 10)) == TWO
-    assert recommend([Trial(DUMMY, failed="did not start")], COST, TWO) is None
+    assert recommend([Trial(DUMMY, failed="did not start")], TWO) is None

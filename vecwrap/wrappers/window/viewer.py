@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecwrap.env.elsewhere import refuse_mode
 from vecwrap.env.picture import Labels, load_cv2
+from vecwrap.env.refusals import refuse_mode
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, PlanError, text_of

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from benchmarks.measure import CannotRun, Contender, measure_rounds, peer_module
 from vecwrap.errors import PlanError, VecwrapError
-from vecwrap.tools.measure import CannotRun, Contender, Throughput, action_batches, measure_rounds, peer_module, steps
+from vecwrap.tools.throughput import Throughput, action_batches, steps
 
 
 class Clock:

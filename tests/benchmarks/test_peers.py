@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from benchmarks.peers import ALL_PEERS
+from benchmarks.comparison import peer_contenders
+from benchmarks.measure import CannotRun
+from benchmarks.peers import PEERS, read_names, sb3
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.testing.toys import Holdings, assert_nothing_left
-from vecwrap.tools import peers
-from vecwrap.tools.bench import peer_contenders
-from vecwrap.tools.measure import SEED, CannotRun, action_batches
-from vecwrap.tools.peers import read_names
+from vecwrap.tools.throughput import SEED, action_batches
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 # What a peer prints or warns of while it is opened is its own affair.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -80,7 +79,7 @@ def test_an_installed_peer_steps(peer, line):
     if "Pong" in line:
         pytest.importorskip("ale_py")
     spec = PipelineSpec.parse(line)
-    for contender in ALL_PEERS[peer].contenders(plan(spec)):
+    for contender in PEERS[peer].contenders(plan(spec)):
         sampler = contender.open()
         assert sampler.run(40) == 40 * (spec.batch_size or spec.n)
         sampler.close()
@@ -90,7 +89,7 @@ def test_an_installed_peer_steps(peer, line):
 def test_a_peer_gets_our_seeds_and_actions(peer, name):
     pytest.importorskip(MODULES.get(peer, "gymnasium"))
     Recorder.alive.clear()
-    contenders = {each.name: each for each in ALL_PEERS[peer].contenders(planned(CARTPOLE, env=Recorder))}
+    contenders = {each.name: each for each in PEERS[peer].contenders(planned(CARTPOLE, env=Recorder))}
     sampler = contenders[name].open()
     sampler.run(10)
     sampler.close()
@@ -133,7 +132,7 @@ def test_tianshous_ended_rows_are_reset_by_the_loop(wait_num):
 
 
 def test_nothing_is_left_of_a_peer():
-    _, contender = ALL_PEERS["gymnasium"].contenders(planned(CARTPOLE))
+    _, contender = PEERS["gymnasium"].contenders(planned(CARTPOLE))
     contender.open().close()  # the forkserver stays for the next one
     before = Holdings.now()
     sampler = contender.open()
@@ -149,7 +148,7 @@ def test_the_peers_processes_leave_an_interrupt_to_the_parent():
     program = """if True:
         from pathlib import Path
         from benchmarks.start_one import descendants
-        from vecwrap.tools.peers import PEERS
+        from benchmarks.peers import PEERS
         from vecwrap.pipeline.plan import plan
         from vecwrap.pipeline.spec import PipelineSpec
         import os, signal
@@ -181,7 +180,7 @@ def test_wrappers_of_the_sub_environments_run_in_the_peers_too(peer, monkeypatch
         return env
 
     factories = []
-    module = importlib.import_module("benchmarks.peers.tianshou" if peer == "tianshou" else "vecwrap.tools.peers")
+    module = importlib.import_module(f"benchmarks.peers.{peer}")
     real = module.translated
 
     def keep(*args, **kwargs):
@@ -190,7 +189,7 @@ def test_wrappers_of_the_sub_environments_run_in_the_peers_too(peer, monkeypatch
         return work
 
     monkeypatch.setattr(module, "translated", keep)
-    ALL_PEERS[peer].contenders(planned(CARTPOLE, wrappers=[look, "time_limit:5", "framestack:2"]))
+    PEERS[peer].contenders(planned(CARTPOLE, wrappers=[look, "time_limit:5", "framestack:2"]))
     env = factories[0]()
     assert seen == ["CartPoleEnv"]
     limits = []
@@ -206,7 +205,7 @@ def test_sb3s_preprocessing_shows_what_ours_shows():
     pytest.importorskip("stable_baselines3")
     ours = planned("PongNoFrameskip-v4 n=1 | atari").factories[0]()
     make = planned("PongNoFrameskip-v4 n=1 | atari").environment.factories[0]
-    (wrap,) = peers._atari_wrapper(planned("PongNoFrameskip-v4 n=1 | atari").wrappers[0].bound.complete).wraps
+    (wrap,) = sb3._atari_wrapper(planned("PongNoFrameskip-v4 n=1 | atari").wrappers[0].bound.complete).wraps
     theirs = wrap(make())
     for env in (ours, theirs):
         env.reset(seed=3)
@@ -249,7 +248,7 @@ def test_engines_are_given_the_preprocessing_of_the_pipeline(peer, expected, mon
         "SpaceInvadersNoFrameskip-v4 n=2 | atari:machado,frame_skip=2,noop_max=7,screen_size=42,clip_reward=true "
         "| framestack:3"
     )
-    ALL_PEERS[peer].contenders(planned(line))[0].open()
+    PEERS[peer].contenders(planned(line))[0].open()
     assert {key: told[key] for key in expected} == expected
     assert told["game"] == {"envpool": "SpaceInvaders-v5", "ale": "space_invaders"}[peer]
 
@@ -281,8 +280,8 @@ def test_engines_are_given_the_preprocessing_of_the_pipeline(peer, expected, mon
 def test_what_a_peer_cannot_do_is_refused_with_the_reason(peer, line, why):
     if "Pong" in line:
         pytest.importorskip("ale_py")
-    contenders = peer_contenders(ALL_PEERS[peer], planned(line))
-    assert [contender.name for contender in contenders] == list(ALL_PEERS[peer].names)
+    contenders = peer_contenders(PEERS[peer], planned(line))
+    assert [contender.name for contender in contenders] == list(PEERS[peer].names)
     for contender in contenders:
         with pytest.raises(CannotRun, match=f"cannot do the same work: .*{why}"):
             contender.open()
@@ -291,12 +290,12 @@ def test_what_a_peer_cannot_do_is_refused_with_the_reason(peer, line, why):
 def test_an_engine_without_the_task_says_so(monkeypatch):
     module = types.SimpleNamespace(list_all_envs=lambda: ["Pong-v5"])
     monkeypatch.setattr("benchmarks.peers.envpool.peer_module", lambda *args: module)
-    for contender in peer_contenders(ALL_PEERS["envpool"], planned(CARTPOLE)):
+    for contender in peer_contenders(PEERS["envpool"], planned(CARTPOLE)):
         with pytest.raises(CannotRun, match="EnvPool cannot do the same work: it has no CartPole-v1"):
             contender.open()
 
 
-@pytest.mark.parametrize("peer", [peer for peer in ALL_PEERS if peer != "gymnasium"])
+@pytest.mark.parametrize("peer", [peer for peer in PEERS if peer != "gymnasium"])
 def test_a_peer_that_is_not_installed_is_a_row_with_its_line(peer, monkeypatch):
     pytest.importorskip("ale_py")
     real = importlib.import_module
@@ -307,8 +306,8 @@ def test_a_peer_that_is_not_installed_is_a_row_with_its_line(peer, monkeypatch):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *args)
 
-    monkeypatch.setattr("vecwrap.tools.measure.import_module", without)
-    for contender in peer_contenders(ALL_PEERS[peer], planned(PONG)):
+    monkeypatch.setattr("benchmarks.measure.import_module", without)
+    for contender in peer_contenders(PEERS[peer], planned(PONG)):
         with pytest.raises(CannotRun, match=r"is not installed: pip install "):
             contender.open()
 
@@ -317,5 +316,5 @@ def test_names_are_read_once_each_and_an_unknown_one_is_refused():
     assert read_names("sb3,gymnasium, sb3,") == ["sb3", "gymnasium"]
     with pytest.raises(SpecError, match=r"there is no peer 'sb4'. Did you mean \"sb3\"\?"):
         read_names("sb4")
-    with pytest.raises(SpecError, match=r"Known are gymnasium, sb3"):
+    with pytest.raises(SpecError, match=r"Known are gymnasium, sb3, envpool, ale, tianshou"):
         read_names("rllib")

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Protocol
 
 import gymnasium
 
+from benchmarks.measure import CannotRun, Contender, WorkResult, measure_rounds
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.env.random_actions import RandomActions
 from vecwrap.env.vec_env import VecEnv
@@ -21,19 +22,10 @@ from vecwrap.pipeline.plan import Plan, into, plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.tools.measure import (
-    SEED,
-    CannotRun,
-    Contender,
-    Throughput,
-    WorkResult,
-    action_batches,
-    measure_rounds,
-    steps,
-)
+from vecwrap.tools.throughput import SEED, Throughput, action_batches, driver
 
 OTHER_BACKENDS = ("shmem", "subprocess", "dummy")
-ASKED_FOR = (Autoreset.DISABLED, Autoreset.EPISODIC)
+ASKED_FOR = (Autoreset.DISABLED, Autoreset.EPISODIC)  # when resets come is up to the user's loop
 LOCKSTEP = 32  # vector steps compared with dummy before anything is timed
 CLOCKS = ("episode.t", "final_info.episode.t")  # a monitor's wall clock is not part of the stream
 HOW = (
@@ -65,7 +57,7 @@ def compare_pipeline(
 ) -> WorkResult:
     """Measure a user's pipeline and peers that can do the same work; its files go to a temporary folder meanwhile."""
     mode = Autoreset.parse(spec.autoreset)
-    if mode in ASKED_FOR:  # when resets come is up to the user's loop, not the backend
+    if mode in ASKED_FOR:
         raise PlanError(
             f"{spec.where('autoreset')}: expected same_step or next_step, in which stepping alone goes on for ever, "
             f"got {mode.value}. Write autoreset: same_step to compare it."
@@ -131,38 +123,6 @@ def _compare_streams(name: str, reference: VecEnv, env: VecEnv) -> None:
             "anything but its own np_random (the clock, a global generator), no two runs of it can be compared: see "
             "vecwrap check --twice."
         ) from None
-
-
-def driver(env: VecEnv, batch_size: int | None) -> Callable[[int], int]:
-    """Return what steps an environment after a reset: ``send`` and ``recv`` with a ``batch_size``, else ``step``.
-
-    Actions are drawn before anything is timed, if all are legal.
-    """
-    if env.face.action_masks.now() is not None:
-        return _legal_driver(env, batch_size)
-    batches = action_batches(env.single_action_space, env.num_envs, as_list=True)
-    if batch_size is None:
-        return steps(env.step, batches, env.num_envs)
-    env.send(batches[0])
-
-    def send_and_receive(actions: Any) -> None:
-        ids = env.recv()[4]["env_id"]  # those that are ready go out again at once
-        env.send([actions[i] for i in ids], env_ids=ids)
-
-    return steps(send_and_receive, batches, batch_size)
-
-
-def _legal_driver(env: VecEnv, batch_size: int | None) -> Callable[[int], int]:
-    draw = RandomActions(env, SEED)
-    if batch_size is None:
-        return steps(lambda _: env.step(draw()), [None], env.num_envs)
-    env.send(draw())
-
-    def send_and_receive(_: None) -> None:
-        ids = env.recv()[4]["env_id"]
-        env.send(draw(ids), env_ids=ids)
-
-    return steps(send_and_receive, [None], batch_size)
 
 
 def peer_contenders(peer: Peer, planned: Plan) -> Sequence[Contender]:

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 import random
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from statistics import median
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
-from gymnasium import spaces
-from gymnasium.vector.utils import batch_space, iterate
-
 from vecwrap.errors import VecwrapError
+from vecwrap.tools.throughput import SEED
 
-SEED = 1  # of every first reset and of the actions, so that all contenders play the same games
-ACTION_BATCHES = 64  # drawn before the clock starts and used in turn, so that nobody pays for drawing
-CHUNKS = 20  # how often a sample checks the clock; rarely enough to cost nothing
 WARM_UP = 0.25  # of a sample; caches are filled, spins learnt, chunks fitted
 
 Side: TypeAlias = Literal["ours", "peer", "reference"]  # a reference is what the cores could do at best
@@ -65,63 +57,6 @@ class Contender:
     side: Side
     open: Callable[[], Sampler]
     note: str = ""  # what it does differently from the others
-
-
-# -- samples ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Throughput:
-    """Runs a number of vector steps over and over, and measures environment steps per second, times ``factor``."""
-
-    run: Callable[[int], int]
-    close: Callable[[], object]
-    factor: float = 1.0
-    clock: Callable[[], float] = time.perf_counter
-    _chunk: int = 0  # steps between two looks at the clock; 0 until it is known
-
-    def sample(self, seconds: float) -> Sample:
-        """Return the rate over whole chunks that together last at least ``seconds``."""
-        if not self._chunk:
-            self._chunk = self._fitting_chunk(seconds / CHUNKS)
-        done, start = 0, self.clock()
-        while True:
-            done += self.run(self._chunk)
-            elapsed = self.clock() - start
-            if elapsed >= seconds:
-                return {"rate": self.factor * done / elapsed}
-
-    def _fitting_chunk(self, seconds: float) -> int:
-        """Double the chunk until it lasts this long."""
-        chunk = 1
-        while True:
-            start = self.clock()
-            self.run(chunk)
-            if self.clock() - start >= seconds:
-                return chunk
-            chunk *= 2
-
-
-def steps(step: Callable[[Any], object], actions: Iterable[Any], rows: int) -> Callable[[int], int]:
-    """Return what takes vector steps of ``rows`` environment steps each, with batches of actions in turn."""
-    turns = itertools.cycle(actions)
-
-    def run(count: int) -> int:
-        for action in itertools.islice(turns, count):
-            step(action)
-        return count * rows
-
-    return run
-
-
-def action_batches(single: spaces.Space[Any], rows: int, *, as_list: bool = False) -> list[Any]:
-    """Draw the batches that every contender uses, equal for equal spaces; as lists of actions if not arrays."""
-    space = batch_space(single, rows)
-    space.seed(SEED)
-    batches = [space.sample() for _ in range(ACTION_BATCHES)]
-    if not as_list or isinstance(batches[0], np.ndarray):
-        return batches
-    return [list(iterate(space, batch)) for batch in batches]
 
 
 def peer_module(name: str, pip: str) -> Any:

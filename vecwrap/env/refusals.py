@@ -1,32 +1,19 @@
-"""What attributes of other libraries' vector environments are called here."""
+"""What a vector environment refuses, and what to do instead."""
 
 from typing import Any, NoReturn
 
 from gymnasium.vector import VectorWrapper
 
+from vecwrap.env.hints import ATTRIBUTES, hint
 from vecwrap.errors import ArgumentError
 from vecwrap.sources.factories import draws_none
-
-_HERE = {
-    "seed": "reset(seed=...), or build(..., seed=...)",
-    **dict.fromkeys(["n_envs", "nenvs", "num_env", "env_num"], "num_envs"),
-    **dict.fromkeys(["env", "venv"], "chain, or find(...) for the wrapper of a class"),
-    **dict.fromkeys(["get_wrapper_attr", "getattr"], "get_attr(name), one value for each sub-environment"),
-    **dict.fromkeys(["set_wrapper_attr", "setattr"], "set_attr(name, values)"),
-    "layers": "chain",
-    "env_is_wrapped": "pipeline.wrappers and chain; vecwrap.to_sb3(env) has env_is_wrapped",
-    **dict.fromkeys(["remotes", "processes", "ps", "parent_pipes"], "num_workers and health()"),
-    **dict.fromkeys(["obs_rms", "ret_rms"], "find(vecwrap.VecEnvWrapper).wrapper_statistics(), of the wrapper's class"),
-    **dict.fromkeys(["reset_infos", "buf_infos"], "the second value that reset returns"),
-    "max_episode_steps": "spec.max_episode_steps",
-}
 
 
 def missing(owner: object, name: str) -> AttributeError:
     """The error for an attribute that a vector environment does not have, with what is here instead."""
     text = f"{type(owner).__name__!r} object has no attribute {name!r}"
-    if name in _HERE:
-        text += f". Here it is {_HERE[name]}"
+    if here := hint(ATTRIBUTES, name):
+        text += f". Here it is {here}"
     elif not name.startswith("_"):
         text += f". If it is of the sub-environments: env.get_attr({name!r}), or env.call({name!r}) for a method"
     return AttributeError(text, name=name, obj=owner)

@@ -11,8 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measure import QUANTITIES, WorkResult
 from vecwrap.backends.workers.cores import usable_cores
-from vecwrap.tools.measure import QUANTITIES, WorkResult
 
 LIBS = ("vecwrap", "gymnasium", "numpy", "opencv-python", "ale-py", "envpool", "stable-baselines3", "torch", "tianshou")
 

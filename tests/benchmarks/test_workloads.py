@@ -15,7 +15,7 @@ from benchmarks.__main__ import main
 from benchmarks.workloads import workloads
 from vecwrap.rows.compare import assert_same
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "performance.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "performance.md"
 
 
 @functools.cache

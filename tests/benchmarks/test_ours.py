@@ -9,14 +9,14 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
+from benchmarks.comparison import LOCKSTEP, StreamError, _loop, built, compare_pipeline, ideal, our_contenders
+from benchmarks.peers import PEERS
 from vecwrap.backends.dummy import Dummy
 from vecwrap.errors import PlanError
 from vecwrap.pipeline.plan import into, plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.testing.toys import Holdings, assert_nothing_left
-from vecwrap.tools.bench import LOCKSTEP, StreamError, _loop, built, compare_pipeline, ideal, our_contenders
-from vecwrap.tools.measure import SEED
-from vecwrap.tools.peers import PEERS
+from vecwrap.tools.throughput import SEED
 
 BASE = PipelineSpec("CartPole-v1", n=3, backend="dummy")
 
@@ -198,7 +198,7 @@ def test_a_loop_resets_where_an_episode_ends():
 
 
 def test_the_ideal_is_one_sub_environment_as_workers_hold_it_times_the_cores(monkeypatch):
-    monkeypatch.setattr("vecwrap.tools.bench.usable_cores", lambda: 3)
+    monkeypatch.setattr("benchmarks.comparison.usable_cores", lambda: 3)
     seen = []
 
     def look(env):

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from benchmarks.measure import Measurement, Ratio, WorkResult
 from benchmarks.pages import markdown
-from vecwrap.tools.measure import Measurement, Ratio, WorkResult
-from vecwrap.tools.report import figure, to_data
+from benchmarks.report import figure, to_data
 
 MACHINE = {"cpu": "Z80", "usable_cores": 2, "memory_gb": 1, "system": "CP/M", "python": "CPython 3.11", "load": 0.1,
            "packages": {"vecwrap": "0.1"}, "date": "2026-01-02T03:04:05+00:00"}  # fmt: skip
