@@ -161,8 +161,8 @@ def stack_twice(plan: Plan) -> Iterator[Fault]:
 def time_aware_in_frames(plan: Plan) -> Iterator[Fault]:
     """A time that ends at a fraction of its limit.
 
-    ``time_aware`` counts agent steps, but without ``limit`` it uses the environment's time limit, which inside ``atari``
-    or ``frame_skip`` is in frames: with ``normalize`` the elapsed fraction stops at a quarter.
+    ``time_aware`` counts agent steps, but without ``limit`` it uses the environment's time limit, which inside
+    ``atari`` or ``frame_skip`` is in frames: with ``normalize`` the elapsed fraction stops at a quarter.
 
     Wrong: ``CartPole-v1 | frame_skip:4 | time_aware:normalize=true``
     Right: ``CartPole-v1 | frame_skip:4 | time_aware:normalize=true,limit=125``
@@ -184,8 +184,8 @@ def time_aware_in_frames(plan: Plan) -> Iterator[Fault]:
 def time_limit_in_frames(plan: Plan) -> Iterator[Fault]:
     """A time limit that counts frames.
 
-    Inside ``atari`` or ``frame_skip``, a step is only one of the frames of an agent step. If frames are intended (Atari's
-    customary 108,000), ignore the finding.
+    Inside ``atari`` or ``frame_skip``, a step is only one of the frames of an agent step. If frames are intended
+    (Atari's customary 108,000), ignore the finding.
 
     Wrong: ``PongNoFrameskip-v4 | time_limit:1000 | atari``
     Right: ``PongNoFrameskip-v4 | atari | time_limit:1000``
@@ -205,8 +205,8 @@ def time_limit_in_frames(plan: Plan) -> Iterator[Fault]:
 def time_limit_never_acts(plan: Plan) -> Iterator[Fault]:
     """A time limit above the environment's own, which ends every episode first.
 
-    ``time_limit`` adds a limit to that of the registration, which ``env_kwargs: {max_episode_steps: ...}`` replaces, and
-    to an Atari game's, which ``max_num_frames_per_episode`` replaces.
+    ``time_limit`` adds a limit to that of the registration, which ``env_kwargs: {max_episode_steps: ...}`` replaces,
+    and to an Atari game's, which ``max_num_frames_per_episode`` replaces.
 
     Wrong: ``Pendulum-v1 | time_limit:1000``
     Right: ``Pendulum-v1 | time_limit:100``
