@@ -177,13 +177,14 @@ warning  zero_padding  cartpole.yaml:4: wrappers[0] "framestack"
 ```
 
 An **error** is something that `build` would refuse, or with `--twice` a stream that its seed does not repeat. A
-**warning** can be built, but is probably unintended. The exit status is 1 if there is an error, and 2 if the command
-line itself cannot be used. For continuous integration, `--strict` makes it 1 for warnings too, and requires a seed.
+**warning** can be built, but probably gives other results than intended. The exit status is 1 if there is an error, and
+2 if the command line itself cannot be used. For continuous integration, `--strict` makes it 1 for warnings too.
 `--ignore ID` suppresses an intended finding, `--json` prints a list of findings, `--eval` checks the pipeline's
-evaluation, and `vecwrap list ID` prints a section of this page.
+evaluation, and `vecwrap list ID` prints a paragraph of this page. Only `build` finds that a folder cannot be written,
+or that two monitors would share it.
 
-With `--twice` a pipeline without errors is also played, four times with one seed and the same actions, and the first
-observation, reward, flag or info that differs is named:
+With `--twice` a pipeline without errors is also [played four times](testing.md#your-environment) with one seed and the
+same actions, for `--steps` agent steps, and the first observation, reward, flag or info that differs is named:
 
 ```
 $ vecwrap check "my_package:Maze n=2" --twice
@@ -195,25 +196,15 @@ error  stream_differs  my_package:Maze n=2: env
     see: vecwrap list stream_differs
 ```
 
-The first run is on `dummy`. The others are the same environment after a second reset, a second environment in the same
-process, and one in worker processes, whatever backend the pipeline names. If wrappers differ and the environment alone
-does not, the wrapper is named. `--steps` sets the number of agent steps in each run. In Python it is
-[`vecwrap.testing.play_twice`](testing.md#your-environment).
-
-In Python, `vecwrap.check` takes whatever `build` takes, and an engine in the same way as `vecwrap.wrap`:
+`build` does not report warnings. In Python, `vecwrap.check` takes whatever `build` takes, or an engine, as `wrap`:
 
 ```python
 import vecwrap
 
-findings = vecwrap.check("CartPole-v1", n=2, wrappers=["framestack:4"], backend="dummy")
-assert [(finding.id, finding.severity) for finding in findings] == [("zero_padding", "warning")]
-print(findings[0])  # where, what is wrong, and what to do
-assert vecwrap.check("CartPole-v1", n=2, wrappers=["framestack:4,padding=first"], backend="dummy") == ()
+(finding,) = vecwrap.check("CartPole-v1", n=2, wrappers=["framestack:4"], backend="dummy")
+assert (finding.id, finding.severity) == ("zero_padding", "warning")
+print(finding)  # where, what is wrong, and what to do
 ```
-
-`vecwrap.build` does not report warnings: a pipeline is checked once, when it is written, but built a thousand times,
-including in tests that turn warnings into errors.
-
 """
 
 
@@ -239,19 +230,13 @@ def backends_page() -> str:
 
 def checks_page() -> str:
     """The text of checks.md."""
-    rows = rule_rows()
-    lines = ["| finding | severity | what it finds |", "|---|---|---|"]
-    lines += [f"| [`{row.name}`](#{row.name}) | {row.kind} | {row.summary} |" for row in rows]
-    return CHECKS + "\n".join(lines) + "\n" + "".join(map(_check, rows))
+    return CHECKS + "".join(map(_check, rule_rows()))
 
 
 def _check(row: RuleRow) -> str:
-    reasons = "\n\n".join(textwrap.fill(paragraph, 120) for paragraph in row.reasons.split("\n\n"))
-    text = f"\n## {row.name}\n\n*{row.kind.capitalize()}.* {row.summary}\n\n{reasons}\n"
-    if row.wrong:
-        width = max(len(row.wrong), len(row.right)) + 3
-        text += f"\n```\n{row.wrong.ljust(width)}# found\n{row.right.ljust(width)}# good\n```\n"
-    return text
+    text = " ".join(f"*{row.kind.capitalize()}.* {row.summary} {row.reasons}".split())
+    text = f"\n## {row.name}\n{textwrap.fill(text, 120, break_on_hyphens=False)}\n"
+    return text + (f"Wrong: `{row.wrong}`. Right: `{row.right}`.\n" if row.wrong else "")
 
 
 def _overview(rows: list[Row], with_where: bool) -> str:

@@ -1,6 +1,4 @@
-"""Record what is played: a video of all sub-environments, a picture with labels, and every episode as arrays."""
-
-from pathlib import Path
+"""Record what is played: a video of all sub-environments, a picture with labels, and what came back as arrays."""
 
 import gymnasium
 import numpy as np
@@ -46,11 +44,24 @@ class Catch(gymnasium.Env):
         return image.repeat(10, axis=0).repeat(10, axis=1)
 
 
+class Keep(vecwrap.VecEnvWrapper):
+    """Keep the rewards and ends of each step."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.rewards, self.ends = [], []
+
+    def on_step(self, step):
+        """Copy the columns of a step, or of a reset, whose rewards are 0."""
+        self.rewards.append(step.rewards.copy())
+        self.ends.append(step.dones)
+
+
 env = vecwrap.build(
     Catch,
     n=4,
     wrappers=[
-        {"record_trajectories": {"dir": "runs/record/episodes"}},
+        Keep,
         {"tile": {"labels": True}},
         {"video": {"dir": "runs/record", "at": [0], "length": 100}},
     ],
@@ -66,8 +77,10 @@ for _ in range(120):
     observations, *_ = env.step(actions)
 picture = env.render()
 (video,) = env.find(Video).paths
+kept = env.find(Keep)
+rewards, ends = np.stack(kept.rewards), np.stack(kept.ends)
 env.close()
 
-with np.load(min(Path("runs/record/episodes").iterdir()), allow_pickle=False) as episode:
-    print(f"{video}; picture of {picture.shape[1]}x{picture.shape[0]} pixels")
-    print(f"first episode: {len(episode['actions'])} steps, score {episode['rewards'].sum():g}")
+np.savez_compressed("runs/record/steps.npz", rewards=rewards, ends=ends)
+print(f"{video}; picture of {picture.shape[1]}x{picture.shape[0]} pixels")
+print(f"{len(rewards) - 1} steps of {rewards.shape[1]} games: {ends.sum()} ended, {rewards.sum():g} balls were caught")

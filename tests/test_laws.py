@@ -42,7 +42,6 @@ from vecwrap.wrappers.noop_reset import NoopReset
 from vecwrap.wrappers.normalize import Normalize
 from vecwrap.wrappers.normalize_obs import NormalizeObs
 from vecwrap.wrappers.normalize_reward import NormalizeReward
-from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.rescale_action import RescaleAction
 from vecwrap.wrappers.resize import Resize
 from vecwrap.wrappers.scale_obs import ScaleObs
@@ -214,11 +213,6 @@ SUBJECTS = {
         partial(NormalizeObs, integers=True, clip=2), short(observations="box_uint8"), independent=False
     ),
     "normalize_reward": on_toys(NormalizeReward, independent=False),
-    "record_trajectories": on_toys(
-        partial(RecordTrajectories, max_steps=7, compress=False),
-        short(observations="box_uint8", actions="multi_discrete"),
-        steps=60,
-    ),
     "rescale_action": on_toys(partial(RescaleAction, low=0, high=4), short(actions="box_float32"), steps=60),
     "scale_obs": on_toys(ScaleObs, short(observations="box_uint8"), steps=60),
     "scale_reward:0.1": on_toys(partial(ScaleReward, factor=0.1)),
@@ -305,7 +299,6 @@ OVER_SHMEM = [
     "framestack of members",
     "monitor",
     "normalize",
-    "record_trajectories",
     "several wrappers over observations and actions",
     "tile:true",
 ]

@@ -323,7 +323,6 @@ def test_histories_end_with_what_was_delivered_and_begin_anew(mode, tmp_path):
     "case",
     [
         wrappers.test_a_schedule_of_seeds_goes_on_after_the_episode_that_was_lost,
-        wrappers.test_trajectories_say_that_they_are_cut_off,
         wrappers.test_a_video_ends_with_the_lost_episode_and_the_next_is_recorded,
         wrappers.test_an_episode_whose_end_was_delivered_is_no_lost_one_though_the_reset_after_it_failed,
     ],

@@ -135,7 +135,7 @@ def test_with_a_batch_size_rows_go_out_as_they_come_home(monkeypatch):
 
 def test_files_of_the_pipeline_go_elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    spec = BASE.override(wrappers=["framestack:2", {"monitor": {"dir": "runs/mine"}}, "record_trajectories"])
+    spec = BASE.override(wrappers=["framestack:2", {"monitor": {"dir": "runs/mine"}}])
     opened(built("ours", spec))
     assert list(tmp_path.iterdir()) == []
     moved = plan(into(spec, tmp_path / "elsewhere"))

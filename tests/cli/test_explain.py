@@ -70,7 +70,7 @@ def test_settings_and_the_evaluation(tmp_path, capsys):
 
 def test_explaining_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    line = "CartPole-v1 n=2 backend=dummy render_mode=rgb_array | monitor:dir=a | video:dir=b | record_trajectories:c"
+    line = "CartPole-v1 n=2 backend=dummy render_mode=rgb_array | monitor:dir=a | video:dir=b"
     assert main(["explain", line]) == 0
     assert list(Path().iterdir()) == []
 

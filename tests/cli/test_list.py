@@ -7,8 +7,7 @@ import pytest
 from vecwrap.cli import main
 from vecwrap.cli.inspect import backend_rows, rule_rows, wrapper_rows
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.check import REFUSALS
-from vecwrap.pipeline.rules import RULES
+from vecwrap.pipeline.check import REFUSALS, RULES
 from vecwrap.testing.twice import OF_STREAMS
 from vecwrap.wrappers.presets import Preset
 

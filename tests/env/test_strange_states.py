@@ -27,7 +27,6 @@ from vecwrap.wrappers.check_nan import CheckNan
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize import Normalize
-from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 from vecwrap.wrappers.sticky_actions import StickyActions
 from vecwrap.wrappers.terminal_obs import TerminalObs
@@ -62,8 +61,7 @@ def game():
 
 
 def recorders(folder):
-    env = RecordTrajectories(DummyBackend([Rendered] * 2), folder / "trajectories")
-    return Tile(Video(env, folder / "videos", trigger=lambda episode: False))
+    return Tile(Video(DummyBackend([Rendered] * 2), folder / "videos", trigger=lambda episode: False))
 
 
 CHAINS = {

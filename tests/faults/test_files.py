@@ -20,7 +20,6 @@ from tests.faults.faulty import Faulty
 from tests.faults.test_forks import in_child
 from tests.waiting import until
 from vecwrap.wrappers.monitor import Monitor
-from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.video import Video
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +39,7 @@ class Drawn(Faulty):
 
 @pytest.mark.parametrize(
     "wrapper",
-    ["monitor", "monitor:per_env=true", "video:every=1,length=3", "record_trajectories"],
+    ["monitor", "monitor:per_env=true", "video:every=1,length=3"],
 )
 def test_a_folder_that_vanishes(wrapper, tmp_path):
     folder = tmp_path / "run"
@@ -65,10 +64,9 @@ def test_a_folder_that_vanishes(wrapper, tmp_path):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("backend", ["dummy", "subprocess"])
 def test_a_forked_copy_leaves_its_parents_files_alone(backend, tmp_path):
-    """Closed or forgotten there, it would finish the video and write the episodes that run here."""
+    """Closed or forgotten there, it would finish the video."""
     wrappers = [
         {"video": {"dir": str(tmp_path / "videos"), "every": 1, "length": 9}},
-        {"record_trajectories": {"dir": str(tmp_path / "episodes")}},
         {"monitor": {"dir": str(tmp_path)}},
     ]
     with vecwrap.build([partial(Drawn, end=0.0)] * 2, backend=backend, wrappers=wrappers) as env:
@@ -76,16 +74,14 @@ def test_a_forked_copy_leaves_its_parents_files_alone(backend, tmp_path):
         for _ in range(4):
             env.step([0, 1])
         before = sorted(tmp_path.rglob("*"))
-        wrappers = env.find(Monitor), env.find(Video), env.find(RecordTrajectories)
+        wrappers = env.find(Monitor), env.find(Video)
         assert in_child(env.close) == "None"
-        assert in_child(lambda: [wrapper.__del__() for wrapper in wrappers]) == "[None, None, None]"
+        assert in_child(lambda: [wrapper.__del__() for wrapper in wrappers]) == "[None, None]"
         assert sorted(tmp_path.rglob("*")) == before
         for _ in range(4):
             env.step([0, 1])
         facts = json.loads((tmp_path / "videos" / "video-episode-000000.json").read_text())
         assert (facts["frames"], facts["ended"]) == (9, "length")
-    names = [f"env-{i:03d}-episode-000000.npz" for i in range(2)]
-    assert sorted(path.name for path in (tmp_path / "episodes").iterdir()) == names
 
 
 def test_save_goes_on_where_it_once_worked(tmp_path):
@@ -148,7 +144,7 @@ def test_a_run_that_is_ended_leaves_whole_files(backend, number, tmp_path):
 UNFINISHED = """
 import vecwrap
 from tests.faults.test_files import Drawn
-wrappers = [{{"video": {{"dir": {folder!r}, "every": 1}}}}, {{"record_trajectories": {{"dir": {folder!r}}}}}]
+wrappers = [{{"video": {{"dir": {folder!r}, "every": 1}}}}]
 env = vecwrap.build([lambda: Drawn(end=0.0)] * 2, backend={backend!r}, wrappers=wrappers)
 env.reset(seed=1)
 for _ in range(4):
@@ -164,9 +160,6 @@ def test_a_run_that_ends_without_closing_leaves_what_it_would_have_left(backend,
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stderr == ""
-    for i in range(2):
-        with np.load(tmp_path / f"env-{i:03d}-episode-000000.npz", allow_pickle=False) as file:
-            assert (json.loads(str(file["header"]))["ended"], len(file["rewards"])) == ("closed", 4)
     facts = json.loads((tmp_path / "video-episode-000000.json").read_text())
     assert (facts["frames"], facts["ended"]) == (5, "closed")
 

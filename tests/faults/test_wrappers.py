@@ -13,7 +13,6 @@ from tests.faults.faulty import Faulty, ask, factories
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_reward import NormalizeReward
-from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 from vecwrap.wrappers.terminal_obs import TerminalObs
 from vecwrap.wrappers.video import Video
@@ -108,32 +107,6 @@ def test_a_schedule_of_seeds_goes_on_after_the_episode_that_was_lost(backend, ki
         assert seen[i] == [seeds[(20 * i + k) % 40] for k in range(len(seen[i]))]
 
 
-def test_trajectories_say_that_they_are_cut_off(backend, kind, options, tmp_path):
-    requests = tmp_path / "requests"
-    requests.mkdir()
-    make = [partial(Flat, str(requests), i, end=0.0) for i in range(2)]
-    with RecordTrajectories(backend(make, on_failure="restart", **options), tmp_path / "run") as env:
-        env.reset(seed=1)
-        rewards = [env.step([1, 2])[1][1] for _ in range(3)]
-        ask(requests, 1, "step", kind)
-        env.step([1, 2])
-        for _ in range(2):
-            env.step([1, 2])
-    files = sorted((tmp_path / "run").glob("env-001-*.npz"))
-    with np.load(files[0]) as file:
-        header = json.loads(str(file["header"]))
-        assert header["ended"] == "lost"
-        assert file["rewards"].tolist() == rewards
-    assert len(files) == 2
-
-
-class Flat(Faulty):
-    observation_space = Faulty.observation_space["a"]
-
-    def observation(self):
-        return super().observation()["a"]
-
-
 class Drawn(Faulty):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
     render_mode = "rgb_array"
@@ -180,7 +153,7 @@ def test_an_episode_whose_end_was_delivered_is_no_lost_one_though_the_reset_afte
     requests = tmp_path / "requests"
     requests.mkdir()
     make = backend(factories(requests, 2, end=1.0), on_failure="restart", **options)
-    with RecordTrajectories(Monitor(TerminalObs(flat(make), record=1)), tmp_path / "run") as env:
+    with Monitor(TerminalObs(make, record=1)) as env:
         env.reset(seed=1)
         ask(requests, 1, "reset", kind)
         _, rewards, terminations, truncations, infos = env.step([1, 2])
@@ -189,10 +162,3 @@ def test_an_episode_whose_end_was_delivered_is_no_lost_one_though_the_reset_afte
         assert infos["restarted"].tolist() == [0, 1]
         (ending,) = env.find(TerminalObs).endings[1]
         assert not ending.lost
-    with np.load(tmp_path / "run" / "env-001-episode-000000.npz") as file:
-        assert json.loads(str(file["header"]))["ended"] == ("terminated" if terminations[1] else "truncated")
-
-
-def flat(env):
-    """Arrays are all that trajectories hold here."""
-    return vecwrap.wrap(env, ["extract_obs:a"])

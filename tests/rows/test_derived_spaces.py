@@ -99,7 +99,7 @@ def test_a_space_that_derives_from_gymnasiums_is_batched_as_that(make, kind):
     assert_same(played(make(own), actions), played(make(gymnasiums), actions))
 
 
-@pytest.mark.parametrize("wrapper", ["framestack:2", "scale_obs", "dtype:float64", "flatten", "record_trajectories"])
+@pytest.mark.parametrize("wrapper", ["framestack:2", "scale_obs", "dtype:float64", "flatten"])
 def test_wrappers_for_a_space_serve_those_that_derive_from_it(wrapper, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     own, gymnasiums = PAIRS["box"]

@@ -121,7 +121,6 @@ def test_wrappers_that_write_files_or_follow_a_schedule_leave_the_users_folders_
     wrappers = [
         {"seed_each_episode": {"seeds": [1, 2, 3]}},
         {"monitor": {"dir": "runs"}},
-        {"record_trajectories": {"dir": "played"}},
     ]
     assert play_twice("CartPole-v1", n=2, wrappers=wrappers, steps=200) == ()
     assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,6 @@ from pettingzoo.utils.conversions import parallel_to_aec
 import vecwrap
 from tests.agents import Crowd, Guests, LingeringCrowd, Loop, Party, Returning, Turns, choose
 from vecwrap.errors import NotFiniteError, PlanError
-from vecwrap.rows.compare import assert_same
 from vecwrap.tools.evaluate import evaluate
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_reward import NormalizeReward
@@ -147,35 +146,6 @@ def test_a_stack_holds_an_agents_own_observations(make, mode):
                     stacks[i] = [*stacks[i][1:], of(step.observations)[k]]
         for i, stack in stacks.items():
             np.testing.assert_array_equal(of(observations)[i], stack, f"step {number}, row {i}")
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_trajectories_are_an_agents_transitions(mode, tmp_path):
-    wrapper = {"record_trajectories": {"dir": str(tmp_path)}}
-    for _ in played(Turns, [wrapper], mode, steps=150):
-        pass
-    expected = loops(Turns)
-    found = 0
-    for game, loop in enumerate(expected):
-        for seat, name in enumerate(Turns.possible_agents):
-            own = iter([one for one in loop.transitions[name] if one[0] is not None])
-            for path in sorted(tmp_path.glob(f"env-{game * 4 + seat:03d}-*.npz")):
-                with np.load(path) as file:
-                    for k in range(len(file["rewards"])):
-                        (seen, action), reward, terminated, truncated, after, _ = next(own)
-                        assert_same(
-                            [action, reward, terminated, truncated],
-                            [
-                                int(file["actions"][k]),
-                                float(file["rewards"][k]),
-                                bool(file["terminations"][k]),
-                                bool(file["truncations"][k]),
-                            ],
-                        )
-                        np.testing.assert_array_equal(file["observations"][k], seen)
-                        np.testing.assert_array_equal(file["observations"][k + 1], after)
-                        found += 1
-    assert found > 150
 
 
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])

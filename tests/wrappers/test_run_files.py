@@ -8,17 +8,15 @@ import gymnasium
 import pytest
 
 from tests.backs import DummyBackend
-from vecwrap.env.saving import write_whole
+from vecwrap.env.saving import put_new, write_whole, written
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.monitor import Monitor
-from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.recording.run_files import (
     GrowingFile,
     is_in_use,
     make_folder,
     move_aside,
     take_unused,
-    write_new,
 )
 from vecwrap.wrappers.video import Video
 
@@ -52,6 +50,11 @@ def test_names_that_are_taken_are_counted_up(seen, tmp_path, monkeypatch):
     path = tmp_path / "a.b.npz"
     for name in ("a.b.npz", "a.b-1.npz", "a.b-2.npz"):
         assert take_unused(path, lambda path: path.touch(exist_ok=False) or path.name) == name
+
+
+def write_new(path, write):
+    with written(path, write) as growing:
+        return take_unused(path, functools.partial(put_new, growing))
 
 
 @pytest.mark.parametrize("links", [True, False])
@@ -226,7 +229,7 @@ def test_a_piece_for_which_there_was_no_room_leaves_no_trace(new, tmp_path):
 
 @pytest.mark.parametrize(
     ("wrapper", "settings"),
-    [(Monitor, {"dir": "here"}), (RecordTrajectories, {"dir": "here"}), (Video, {"dir": "here", "every": 1})],
+    [(Monitor, {"dir": "here"}), (Video, {"dir": "here", "every": 1})],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_wrappers_put_together_by_hand_write_where_they_were_made(wrapper, settings, tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import types
 
 import gymnasium
 import numpy as np
@@ -296,8 +297,8 @@ def test_it_is_as_fast_as_its_frames_a_second_say(shown, monkeypatch):
 
     with human(make(2)) as env:
         env.reset(seed=1)
-        monkeypatch.setattr("vecwrap.wrappers.window.viewer.time.monotonic", lambda: clock[0])
-        monkeypatch.setattr("vecwrap.wrappers.window.viewer.time.sleep", sleep)
+        time = types.SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep)
+        monkeypatch.setattr("vecwrap.wrappers.window.viewer.time", time)  # the window itself waits by the real one
         env.fps = 4
         env.step([0, 0])
         clock[0] += 0.05  # of the quarter of a second that the agent thinks
@@ -398,13 +399,26 @@ def test_a_window_opens_in_a_process_that_holds_many_files(monkeypatch, tmp_path
         assert window.open
 
 
+# The small picture waits for its answer, the large one for room to be sent.
+@pytest.mark.parametrize("side", [4, pytest.param(2000, marks=pytest.mark.full)])
+def test_a_window_that_does_not_answer_is_given_up(monkeypatch, tmp_path, side):
+    (tmp_path / "cv2.py").write_text(HIDDEN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("vecwrap.wrappers.window.window.PATIENCE", 20)
+    with contextlib.closing(Window("hangs", np.zeros((side, side, 3), np.uint8))) as window:
+        monkeypatch.setattr("vecwrap.wrappers.window.window.PATIENCE", 1)
+        window._process.send_signal(signal.SIGSTOP)
+        for _ in range(2):
+            window.show(np.ones((side, side, 3), np.uint8))
+        assert not window.open
+
+
 def test_a_plan_of_it_needs_no_display_and_says_that_there_will_be_a_window(monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     planned = plan(PipelineSpec.parse("CartPole-v1 n=2 backend=dummy render_mode=human | tile")).with_spaces()
     assert str(planned).splitlines()[-1].strip() == "shown in a window until Esc"
     assert "shown in a window until Esc" in planned._repr_html_()
-    assert planned.stages[0].render_mode == "rgb_array"
     plain = plan(PipelineSpec.parse("CartPole-v1 n=2 backend=dummy | tile"))
     assert "window" not in str(plain)
     assert plain.pipeline.hash == planned.pipeline.hash

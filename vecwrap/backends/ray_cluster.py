@@ -16,7 +16,6 @@ from typing import Any
 
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.options import WorkerOptions, refuse_no_time
-from vecwrap.backends.workers.shares import share_out
 from vecwrap.errors import BackendError, PlanError, did_you_mean, install_command, is_installed
 
 _PLACEMENTS = {"spread": "SPREAD", "pack": "DEFAULT"}

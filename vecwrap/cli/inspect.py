@@ -20,12 +20,11 @@ from vecwrap.env.options import RestartOptions
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, did_you_mean
 from vecwrap.pipeline.backends import find_runner, signature_of
-from vecwrap.pipeline.check import REFUSALS, Finding, check, not_read, refuse_unknown
+from vecwrap.pipeline.check import REFUSALS, RULES, Finding, check, not_read, refuse_unknown, severity_of
 from vecwrap.pipeline.files import is_file, names_file
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.registry import NameTable, backends, wrappers
-from vecwrap.pipeline.rules import RULES
 from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, section
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.words import read_wrappers
@@ -60,14 +59,12 @@ def explain(
 # -- check ------------------------------------------------------------------------------------------------------------
 
 
-@command("check", "examples/pong.yaml --strict --ignore no_seed")
+@command("check", "examples/pong.yaml --strict")
 def check_pipelines(
     pipelines: Annotated[
         list[str], typer.Argument(help="Pipeline files, or pipelines in one line.", metavar="PIPELINE")
     ],
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with status 1 on warnings too, and require a seed.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 on warnings too.")] = False,
     ignore: Annotated[
         list[str] | None,
         typer.Option(help="A finding to ignore. May be repeated.", metavar="ID"),
@@ -99,7 +96,7 @@ def check_pipelines(
     for pipeline in pipelines:
         if names_file(pipeline) and not is_file(pipeline):
             read(pipeline)  # raises: a mistake in the call, and not in a pipeline
-    found = [(pipeline, _findings(pipeline, read, strict, ignore, played)) for pipeline in pipelines]
+    found = [(pipeline, _findings(pipeline, read, ignore, played)) for pipeline in pipelines]
     every = [finding for _, findings in found for finding in findings]
     if as_json:
         data = [{"pipeline": pipeline, **finding.to_dict()} for pipeline, findings in found for finding in findings]
@@ -115,13 +112,13 @@ def check_pipelines(
 
 
 def _findings(
-    pipeline: str, read: Callable[[str], PipelineSpec], strict: bool, ignore: Collection[str], steps: int | None
+    pipeline: str, read: Callable[[str], PipelineSpec], ignore: Collection[str], steps: int | None
 ) -> Sequence[Finding]:
     try:
         spec = read(pipeline)
     except (SpecError, PlanError) as error:
         return not_read(error, pipeline)
-    findings = check(spec, strict=strict, ignore=[name for name in ignore if name not in OF_STREAMS])
+    findings = check(spec, ignore=[name for name in ignore if name not in OF_STREAMS])
     if steps is None or any(finding.severity == "error" for finding in findings):
         return findings
     return [*findings, *(found for found in play_twice(spec, steps=steps) if found.id not in ignore)]
@@ -256,8 +253,7 @@ def rule_rows() -> list[RuleRow]:
     """Every kind of finding: those that ``build`` refuses, those of ``--twice``, then the rules, sorted by name."""
     rows = [_rule_row(name, "error", text) for name, text in REFUSALS.items()]
     rows += [_rule_row(name, f"{severity}, with --twice", text) for name, (severity, text) in OF_STREAMS.items()]
-    kinds = {name: f"{rule.severity}{', with --strict' * rule.strict}" for name, rule in sorted(RULES.items())}
-    return rows + [_rule_row(name, kind, RULES[name].faults.__doc__ or "") for name, kind in kinds.items()]
+    return rows + [_rule_row(name, severity_of(name), rule.__doc__ or "") for name, rule in sorted(RULES.items())]
 
 
 def _rule_row(name: str, kind: str, text: str) -> RuleRow:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,33 +13,44 @@ import gymnasium
 from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
+from vecwrap.pipeline import rules, rules_of_games
 from vecwrap.pipeline.build import read
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.plan import Plan, plan, plan_around
-from vecwrap.pipeline.rules import RULES, Fault, Severity
 from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.spots import Fault, Severity
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
 
-# What ``build`` refuses, by the stage at which it does, each with its section of docs/checks.md.
+RULES: Mapping[str, Callable[[Plan], Iterator[Fault]]] = {
+    rule.__name__: rule for rule in (*rules.RULES, *rules_of_games.RULES)
+}
+
+# What ``build`` refuses, by the stage at which it does, each with its paragraph in docs/checks.md.
 REFUSALS = {
     "unreadable": """A pipeline that cannot be read: invalid YAML, an unknown key, a value of the wrong kind.
 
-    All such mistakes are reported, and what is wrong with single wrappers; the rest is not checked, because there is no
-    pipeline yet.
+    All such mistakes are reported, and what is wrong with single wrappers; there is no pipeline yet to check further.
     """,
     "refused": """An unknown name, an argument that does not fit, a wrapper that refuses what it wraps, a wrong order.
 
-    The reason gives what was expected, what was found, and what to do. If a wrapper refuses what it wraps, nothing is
-    reported about the wrappers outside it, because their spaces are not the intended ones. A ``stats`` file must exist
-    for the training; that of an evaluation may not exist yet. Whether an evaluation has statistics at all is not
-    checked, because they are usually passed to ``build``.
+    Nothing is reported about wrappers outside one that refuses, because their spaces are not the intended ones. A
+    ``stats`` file must exist for the training; that of an evaluation may not exist yet.
     """,
     "unmakeable": """An environment that cannot be made, or a worker that cannot be started.
 
-    One sub-environment is made to inspect its spaces, in the place where the backend would make it. Exceptions of its
-    constructor are reported here; rules that need no spaces still apply.
+    One sub-environment is made in the place where the backend would make it. Rules that need no spaces still apply.
     """,
+}
+
+# What ``check`` used to find, for lists of findings to ignore, which still name it.
+_NO_LONGER_FOUND = {
+    "changes_nothing": "a wrapper that changes nothing is no longer reported",
+    "flatten_inside_stack": "flatten inside a stack is no longer reported",
+    "monitors_share_folder": "build refuses it, and check no longer looks into folders",
+    "no_render_mode": 'what build refuses is reported as "refused", which cannot be ignored',
+    "no_seed": "a pipeline without a seed is no longer reported",
+    "restarts_not_asked_for": "limits on restarts without restarts are no longer reported",
 }
 
 
@@ -48,7 +59,7 @@ class Finding:
     """One mistake in a pipeline.
 
     Attributes:
-        id: the rule's name; ``docs/checks.md`` has a section of that name.
+        id: the rule's name; ``docs/checks.md`` has a paragraph of that name.
         severity: ``"error"``: it cannot be built, or not be repeated; ``"warning"``: it can, but is probably not
             intended.
         file: the file, as its name was given; ``""`` if it is not in a file.
@@ -98,7 +109,6 @@ def check(
     pipeline: Any,
     *,
     mode: Literal["train", "eval"] = "train",
-    strict: bool = False,
     ignore: Collection[str] = (),
     **settings: Any,
 ) -> tuple[Finding, ...]:
@@ -111,7 +121,6 @@ def check(
             environment that it built. Or an engine as for ``wrap``, with the wrappers in ``wrappers=``; it is only
             inspected.
         mode: ``"eval"`` for the pipeline's evaluation, as ``load``.
-        strict: also apply the rules of ``vecwrap check --strict``, such as for a missing seed.
         ignore: ids of findings to ignore.
         settings: a pipeline's keys, as for ``load``; they override the pipeline.
 
@@ -124,11 +133,12 @@ def check(
 
     >>> for finding in check("CartPole-v1", n=2, wrappers=["flatten", "framestack:4"], backend="dummy"):
     ...     print(finding)
-    wrappers[0] "flatten": warning changes_nothing: it changes nothing: (4,) float32 stays what it is. Leave it out.
     wrappers[1] "framestack": warning zero_padding: each episode's first stacks are padded with zeros, which are
     values like any other in observations (4,) float32. Use padding=first.
     """
     refuse_unknown(ignore, [*REFUSALS, *RULES])
+    if "strict" in settings:
+        raise SpecError("strict: it added a finding for a missing seed, which is no longer reported; leave it out")
     engine = None
     try:
         if isinstance(pipeline, VecEnv):
@@ -140,7 +150,7 @@ def check(
         spec = in_mode(read(pipeline), mode, settings)
     except (SpecError, PlanError) as error:
         return not_read(error, str(pipeline))
-    findings = _findings(spec, engine, strict)
+    findings = _findings(spec, engine)
     return tuple(finding for finding in sorted(findings, key=_order) if finding.id not in ignore)
 
 
@@ -149,6 +159,8 @@ def refuse_unknown(ignore: Collection[str], ids: Collection[str]) -> None:
     if isinstance(ignore, str):
         raise SpecError(f'ignore: expected a list of findings, got "{ignore}"; write ["{ignore}"]')
     for name in ignore:
+        if name in _NO_LONGER_FOUND:
+            raise SpecError(f'ignore: there is no finding "{name}" any more: {_NO_LONGER_FOUND[name]}; leave it out')
         if name not in ids:
             raise SpecError(f'ignore: there is no finding "{name}".{did_you_mean(name, ids)}')
         if name in ("unreadable", "refused"):
@@ -169,7 +181,7 @@ def not_read(error: VecwrapError, pipeline: str) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _findings(spec: PipelineSpec, engine: Any, strict: bool) -> Sequence[Finding]:
+def _findings(spec: PipelineSpec, engine: Any) -> Sequence[Finding]:
     """Plan it, then with spaces, as far as possible; then apply the rules."""
     file = spec.source.file
     try:
@@ -186,29 +198,30 @@ def _findings(spec: PipelineSpec, engine: Any, strict: bool) -> Sequence[Finding
         planned = planned.with_refusals()
     except VecwrapError as error:
         findings.append(_refusal("refused" if isinstance(error, PlanError) else "unmakeable", error, file))
-    return [*findings, *_findings_in(planned, strict)]
+    return [*findings, *_findings_in(planned)]
 
 
-def _findings_in(planned: Plan, strict: bool) -> Iterator[Finding]:
-    """The rules' findings, and a wrapper's refusals that no rule explains.
+def _findings_in(planned: Plan) -> Iterator[Finding]:
+    """A wrapper's refusal, and the rules' findings.
 
-    Nothing is reported about wrappers outside such a wrapper, because its resulting spaces are unknown.
+    Nothing is reported about wrappers outside one that refuses, because its resulting spaces are unknown.
     """
-    asked = {name: rule for name, rule in RULES.items() if strict or not rule.strict}
-    found = [
-        (fault, finding_at(name, rule.severity, fault, planned))
-        for name, rule in asked.items()
-        for fault in rule.faults(planned)
-    ]
-    explained = {id(fault.place) for fault, finding in found if finding.severity == "error"}
     silent: set[int] = set()
     for wrapper, stage in zip(planned.wrappers, (planned.stages or ())[1:], strict=False):
         if silent:
             silent.add(id(wrapper))
-        elif stage is not None and stage.refusal is not None and id(wrapper) not in explained:
+        elif stage is not None and stage.refusal is not None:
             silent.add(id(wrapper))
             yield _refusal("refused", stage.refusal, planned.written.source.file, [wrapper])
-    yield from (finding for fault, finding in found if id(fault.place) not in silent)
+    for name, rule in RULES.items():
+        for fault in rule(planned):
+            if id(fault.place) not in silent:
+                yield finding_at(name, severity_of(name), fault, planned)
+
+
+def severity_of(name: str) -> Severity:
+    """The severity of a rule's findings: an error if ``build`` refuses them."""
+    return "error" if name == "empty_pool" else "warning"
 
 
 def finding_at(name: str, severity: Severity, fault: Fault, planned: Plan) -> Finding:

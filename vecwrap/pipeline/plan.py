@@ -2,7 +2,7 @@
 
 Checking has two stages. The static one, here: names, arguments, order, the backend's options. The one with spaces:
 ``Plan.with_spaces`` makes one sub-environment where the backend would, and reports what each wrapper makes of it.
-Mistakes that can be built nevertheless are found by the rules (``vecwrap.pipeline.rules``).
+Mistakes that can be built nevertheless are found by the rules, which ``vecwrap.pipeline.check`` applies.
 """
 
 from __future__ import annotations

@@ -42,10 +42,16 @@ class NameTable:
     """Names of one kind."""
 
     def __init__(
-        self, kind: str, group: str, targets: Mapping[str, str], extras: Mapping[str, str] | None = None
+        self,
+        kind: str,
+        group: str,
+        targets: Mapping[str, str],
+        extras: Mapping[str, str] | None = None,
+        removed: Mapping[str, str] | None = None,
     ) -> None:
         self._kind = kind
         self._group = group
+        self._removed = removed or {}
         self._entries = {
             name: [Entry(name, target, _OURS, (extras or {}).get(name))] for name, target in targets.items()
         }
@@ -58,6 +64,8 @@ class NameTable:
     def entry(self, name: str, where: str | None = None) -> Entry:
         self._read_entry_points()
         where = where or f'{self._kind} "{name}"'
+        if name not in self._entries and name in self._removed:
+            raise SpecError(f"{where}: it was removed. {self._removed[name]}")
         if name not in self._entries:
             remedy = did_you_mean(name, self._entries) or (
                 f" Known names: {', '.join(sorted(self._entries))}; an import path is written module:attr, or "
@@ -126,9 +134,13 @@ class NameTable:
 _NAMED_ALIKE = (
     "atari", "check_nan", "clip_action", "clip_reward", "dtype", "episodic_life", "extract_obs", "filter_obs",
     "fire_reset", "flatten", "frame_skip", "grayscale", "monitor", "noop_reset", "normalize", "normalize_obs",
-    "normalize_reward", "record_trajectories", "rescale_action", "resize", "scale_obs", "scale_reward",
+    "normalize_reward", "rescale_action", "resize", "scale_obs", "scale_reward",
     "seed_each_episode", "sticky_actions", "terminal_obs", "tile", "time_aware", "transpose", "video",
 )  # fmt: skip
+# What to do instead of a wrapper that there was. A name never changes its stream: it is refused.
+_REMOVED = {
+    "record_trajectories": "Keep the columns of each StepResult in a wrapper of a few lines (docs/recording.md).",
+}
 wrappers = NameTable(
     "wrapper",
     "vecwrap.wrappers",
@@ -140,6 +152,7 @@ wrappers = NameTable(
         "time_limit": "gymnasium.wrappers.common:TimeLimit",
     },
     extras={"atari": "atari"},
+    removed=_REMOVED,
 )
 backends = NameTable(
     "backend",

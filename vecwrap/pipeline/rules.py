@@ -1,4 +1,4 @@
-"""The rules: each a function from a plan to its faults, whose docstring is its section in docs/checks.md.
+"""The rules: each a function from a plan to its faults, whose docstring is its paragraph in docs/checks.md.
 
 A docstring names the mistake, gives the reasons, and two one-line pipelines after ``Wrong:`` and ``Right:``. The tests
 run them: the first must have this finding and the second none at all.
@@ -7,87 +7,31 @@ run them: the first must have this finding and the second none at all.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
-from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from vecwrap.env.options import RestartOptions, option_names
-from vecwrap.pipeline import rules_of_games  # noqa: F401 -- enters its rules
 from vecwrap.pipeline.plan import Plan
 from vecwrap.pipeline.spots import (
     CLIPS,
     FRAME_SKIPS,
     OBSERVATION_NORMALIZERS,
     REWARD_NORMALIZERS,
-    RULES,
     STACKS,
     Fault,
-    Severity,
     Spot,
-    rule,
     spots,
 )
 from vecwrap.rows.members import name_of
 from vecwrap.sources.description import space_text
-from vecwrap.sources.stages import Stage
-
-__all__ = ["RULES", "Fault", "Severity"]
-
-# -- the rules, by name -----------------------------------------------------------------------------------------------
-
-# These only change a space, so if it stays the same they do nothing; transpose reorders a cube without changing it.
-_CHANGE_SPACES = (
-    "clip_action", "dtype", "filter_obs", "flatten", "framestack", "rescale_action", "resize", "scale_obs",
-)  # fmt: skip
-# Other wrappers do nothing with these arguments.
-_WITHOUT_EFFECT: Mapping[str, Mapping[str, Any]] = {
-    "clip_reward": {"low": -np.inf, "high": np.inf},
-    "frame_skip": {"frame_skip": 1},
-    "scale_reward": {"factor": 1},
-    "sticky_actions": {"repeat_action_probability": 0},
-}
 
 
-@rule("warning")
-def changes_nothing(plan: Plan) -> Iterator[Fault]:
-    """A wrapper that changes nothing.
-
-    ``flatten`` of vectors, ``dtype`` to the existing dtype, ``rescale_action`` or ``scale_obs`` to the existing bounds,
-    ``clip_action`` without bounds, ``scale_reward:1`` and the like: each costs time in every step, and misleads the
-    reader. Often a different wrapper, or a different place, was intended.
-
-    Wrong: ``CartPole-v1 | flatten``
-    Right: ``FrozenLake-v1 | flatten``
-    """
-    for spot in spots(plan):
-        before = spot.before
-        if spot.name in _CHANGE_SPACES and before is not None and _same_spaces(before, spot.after):
-            what = before.action_space if spot.name.endswith("_action") else before.observation_space
-            yield Fault(spot.wrapper, f"it changes nothing: {space_text(what)} stays what it is.", "Leave it out.")
-        arguments = _WITHOUT_EFFECT.get(spot.name, {})
-        if arguments and all(spot.argument(key) == value for key, value in arguments.items()):
-            given = ", ".join(f"{key}={value:g}" for key, value in arguments.items())
-            yield Fault(spot.wrapper, f"it changes nothing with {given}.", "Leave it out, or give another value.")
-
-
-def _same_spaces(one: Stage, other: Stage | None) -> bool:
-    if other is None:
-        return False
-    return (one.observation_space, one.action_space) == (other.observation_space, other.action_space)
-
-
-@rule("warning")
 def clip_hides_bounds(plan: Plan) -> Iterator[Fault]:
     """``clip_action`` outside ``rescale_action``.
 
-    ``rescale_action`` shows the agent bounds, for example -1 to 1, and ``clip_action`` outside it hides them: an agent
-    that squashes its actions into the bounds of the space (SAC, TD3, DDPG) then has none to use. For an agent with
-    unbounded Gaussian actions (PPO, A2C) the order is right, and the finding can be ignored: actions are clipped to -1
-    and 1, then rescaled.
+    It hides the bounds, for example -1 to 1, from an agent that squashes its actions into them (SAC, TD3, DDPG). For
+    unbounded Gaussian actions (PPO, A2C) the order is right: ignore it.
 
     Wrong: ``Pendulum-v1 | rescale_action | clip_action``
     Right: ``Pendulum-v1 | rescale_action``
@@ -101,95 +45,11 @@ def clip_hides_bounds(plan: Plan) -> Iterator[Fault]:
             )
 
 
-@rule("warning")
-def flatten_inside_stack(plan: Plan) -> Iterator[Fault]:
-    """Observations flattened before they are stacked.
-
-    A stack of k vectors has the shape (k, D), which networks for vectors do not accept, and an image is no longer an
-    image. ``flatten`` outside the stack gives (k·D,). Inside is right if the observations could not be stacked
-    otherwise, and with ``axis=channel``, which concatenates the vectors.
-
-    Wrong: ``PongNoFrameskip-v4 | atari | flatten | framestack:4``
-    Right: ``PongNoFrameskip-v4 | atari | framestack:4 | flatten``
-    """
-    for spot in spots(plan, "flatten"):
-        stacks = spot.outside("framestack")
-        if stacks and stacks[0].argument("axis") != "channel" and _could_be_stacked(spot.before):
-            yield Fault(
-                spot.wrapper,
-                f"{stacks[0].label} makes {stacks[0].argument('k')} rows of each flattened observation.",
-                f'Put "flatten" after "{stacks[0].name}".',
-            )
-
-
-def _could_be_stacked(stage: Stage | None) -> bool:
-    """Whether observations can be stacked as they are; vectors are covered by changes_nothing."""
-    space = None if stage is None else stage.observation_space
-    if isinstance(space, spaces.Dict):
-        return all(isinstance(member, spaces.Box) for member in space.spaces.values())
-    return isinstance(space, spaces.Box) and len(space.shape) != 1
-
-
-@rule("error")
-def monitors_share_folder(plan: Plan) -> Iterator[Fault]:
-    """Two monitors that write into one folder.
-
-    Each writes its own ``monitor.csv``, or one per sub-environment (``per_env``). ``build`` refuses a second monitor
-    that would write into the folder of the first.
-
-    Wrong: ``CartPole-v1 | monitor:runs | clip_reward | monitor:runs,stats_key=clipped,rewards=seen``
-    Right: ``CartPole-v1 | monitor:runs | clip_reward | monitor:runs/clipped,stats_key=clipped,rewards=seen``
-    """
-    writers: dict[str, str] = {}
-    for spot in spots(plan, "monitor"):
-        folder = spot.argument("dir")
-        if folder is not None:
-            first = writers.setdefault(os.path.realpath(folder), spot.label)
-            if first != spot.label:
-                yield Fault(spot.wrapper, f"{first} writes into that folder already.", "Give each its own dir.")
-
-
-@rule("error")
-def no_render_mode(plan: Plan) -> Iterator[Fault]:
-    """``video`` or ``tile`` without a render mode.
-
-    They use the environment's ``rgb_array`` rendering, and an environment renders nothing unless it is made with a
-    render mode. ``build`` refuses it.
-
-    Wrong: ``CartPole-v1 | video``
-    Right: ``CartPole-v1 render_mode=rgb_array | video``
-    """
-    for spot in spots(plan, "video", "tile"):
-        if spot.before is not None and spot.before.render_mode != "rgb_array":
-            mode, draws_none = spot.before.render_mode, spot.before.draws_none
-            renders = f'renders for "{mode}"' if mode else "renders nothing"
-            yield Fault(
-                spot.wrapper,
-                f"it needs images, and the environment {renders}.",
-                f"Leave it out: {draws_none}." if draws_none else "Add render_mode: rgb_array to the pipeline.",
-            )
-
-
-@rule("warning", strict=True)
-def no_seed(plan: Plan) -> Iterator[Fault]:
-    """No seed, although ``--strict`` requires one.
-
-    Without a seed every run has a different stream, and no result can be reproduced. A seed given to ``reset`` works as
-    well, so only ``--strict`` checks for it.
-
-    Wrong: ``CartPole-v1 n=2``
-    Right: ``CartPole-v1 n=2 seed=1``
-    """
-    if plan.pipeline.seed is None:
-        yield Fault("seed", "there is none, so every run is different.", "Add one, such as seed: 1.")
-
-
-@rule("warning")
 def normalize_images(plan: Plan) -> Iterator[Fault]:
     """Running statistics of uint8 images.
 
-    A mean and a variance per pixel take memory and time, turn bytes into float32 (four times the traffic), and amplify
-    pixels that hardly ever change. Networks for images divide by 255. Without ``integers=true``, ``build`` refuses it.
+    A mean and a variance per pixel amplify pixels that hardly ever change, and turn bytes into float32. Networks for
+    images divide by 255. Without ``integers=true``, ``build`` refuses it.
 
     Wrong: ``PongNoFrameskip-v4 | atari | normalize_obs:integers=true``
     Right: ``PongNoFrameskip-v4 | atari | scale_obs``
@@ -205,7 +65,6 @@ def normalize_images(plan: Plan) -> Iterator[Fault]:
                 )
 
 
-@rule("warning")
 def normalize_stack(plan: Plan) -> Iterator[Fault]:
     """Observations normalised after they are stacked.
 
@@ -231,12 +90,11 @@ def normalize_stack(plan: Plan) -> Iterator[Fault]:
         )
 
 
-@rule("warning")
 def normalize_twice(plan: Plan) -> Iterator[Fault]:
     """A second normaliser of values that are already normalised.
 
-    The outer one keeps statistics of numbers that already have mean 0 and variance 1, and whose scale still shifts
-    while the inner one learns. ``normalize`` covers both observations and rewards.
+    The outer one keeps statistics of numbers whose scale shifts while the inner one learns. ``normalize`` does both
+    observations and rewards.
 
     Wrong: ``Pendulum-v1 | normalize | normalize_obs``
     Right: ``Pendulum-v1 | normalize``
@@ -248,28 +106,6 @@ def normalize_twice(plan: Plan) -> Iterator[Fault]:
                 yield Fault(spot.wrapper, f"{inner[-1].label} normalises {what} already.", "Leave one of the two out.")
 
 
-@rule("warning")
-def restarts_not_asked_for(plan: Plan) -> Iterator[Fault]:
-    """Limits on restarts, without restarts.
-
-    Without ``on_failure: restart`` the first exception or death of a worker is raised, and ``max_restarts``,
-    ``restart_window`` and ``restart_backoff`` have no effect.
-
-    Wrong: ``CartPole-v1 backend.max_restarts=3``
-    Right: ``CartPole-v1 backend.on_failure=restart backend.max_restarts=3``
-    """
-    options = plan.written.backend.options
-    if options.get("on_failure", "raise") == "raise":
-        for name in option_names(RestartOptions):
-            if name in options and name != "on_failure":
-                yield Fault(
-                    f"backend.{name}",
-                    "it limits restarts of sub-environments, but there are none: the first failure is raised.",
-                    "Add on_failure=restart, or leave it out.",
-                )
-
-
-@rule("warning")
 def reward_inside_normalize(plan: Plan) -> Iterator[Fault]:
     """Rewards clipped or scaled before they are normalised.
 
@@ -302,12 +138,11 @@ def reward_inside_normalize(plan: Plan) -> Iterator[Fault]:
             )
 
 
-@rule("warning")
 def stack_twice(plan: Plan) -> Iterator[Fault]:
     """A stack of stacks.
 
-    An engine that stacks by itself (ale-py's ``AtariVectorEnv`` and EnvPool do, by default by four), an environment
-    that already stacks, or another ``framestack`` inside: the outer stack holds every frame several times.
+    An engine that stacks by itself (ale-py's and EnvPool's do, by default by four), an environment that already stacks,
+    or another ``framestack`` inside: the outer stack holds every frame several times.
 
     Wrong: ``PongNoFrameskip-v4 | atari | framestack:4 | framestack:4``
     Right: ``PongNoFrameskip-v4 | atari | framestack:4``
@@ -323,13 +158,11 @@ def stack_twice(plan: Plan) -> Iterator[Fault]:
             )
 
 
-@rule("warning")
 def time_aware_in_frames(plan: Plan) -> Iterator[Fault]:
     """A time that ends at a fraction of its limit.
 
-    ``time_aware`` counts agent steps. Without ``limit`` it uses the environment's time limit, which inside ``atari`` or
-    ``frame_skip`` is in frames: with ``normalize`` the elapsed fraction stops at a quarter, and without it the space
-    includes times that are never reached.
+    ``time_aware`` counts agent steps, but without ``limit`` it uses the environment's time limit, which inside
+    ``atari`` or ``frame_skip`` is in frames: with ``normalize`` the elapsed fraction stops at a quarter.
 
     Wrong: ``CartPole-v1 | frame_skip:4 | time_aware:normalize=true``
     Right: ``CartPole-v1 | frame_skip:4 | time_aware:normalize=true,limit=125``
@@ -348,12 +181,11 @@ def time_aware_in_frames(plan: Plan) -> Iterator[Fault]:
             )
 
 
-@rule("warning")
 def time_limit_in_frames(plan: Plan) -> Iterator[Fault]:
     """A time limit that counts frames.
 
-    Inside ``atari`` or ``frame_skip``, an environment's step is only one of the frames of an agent step. Outside,
-    ``time_limit`` counts agent steps. If frames are intended (Atari's customary 108,000), the finding can be ignored.
+    Inside ``atari`` or ``frame_skip``, a step is only one of the frames of an agent step. If frames are intended
+    (Atari's customary 108,000), ignore the finding.
 
     Wrong: ``PongNoFrameskip-v4 | time_limit:1000 | atari``
     Right: ``PongNoFrameskip-v4 | atari | time_limit:1000``
@@ -370,13 +202,11 @@ def time_limit_in_frames(plan: Plan) -> Iterator[Fault]:
             )
 
 
-@rule("warning")
 def time_limit_never_acts(plan: Plan) -> Iterator[Fault]:
     """A time limit above the environment's own, which ends every episode first.
 
-    A registered environment has the limit of its registration, in its own steps, and an Atari game one in frames.
-    ``time_limit`` adds another one and leaves those as they are; ``env_kwargs: {max_episode_steps: ...}`` replaces the
-    first, ``max_num_frames_per_episode`` the second. A second ``time_limit`` above the first never acts either.
+    ``time_limit`` adds a limit to that of the registration, which ``env_kwargs: {max_episode_steps: ...}`` replaces,
+    and to an Atari game's, which ``max_num_frames_per_episode`` replaces.
 
     Wrong: ``Pendulum-v1 | time_limit:1000``
     Right: ``Pendulum-v1 | time_limit:100``
@@ -432,13 +262,11 @@ def _limits_of(spec: EnvSpec | None) -> Iterator[tuple[int, str, str, int]]:
         yield frames // least, f"{frames:,} frames", "max_num_frames_per_episode", least
 
 
-@rule("warning")
 def zero_padding(plan: Plan) -> Iterator[Fault]:
     """Stacks of float vectors that start with zeros.
 
-    For images, zero is black, and networks learn that there was nothing before. For measured quantities such as an
-    angle or a speed, zero is a value like any other, so an episode seems to start with a jump. ``padding=first``
-    repeats the first observation: nothing has moved yet.
+    For images, zero is black: nothing was there before. For measured quantities such as an angle or a speed, it is a
+    value like any other, so an episode seems to start with a jump. ``padding=first`` repeats the first observation.
 
     Wrong: ``CartPole-v1 | framestack:4``
     Right: ``CartPole-v1 | framestack:4,padding=first``
@@ -458,3 +286,17 @@ def zero_padding(plan: Plan) -> Iterator[Fault]:
                 f"each episode's first stacks are padded with zeros, which are values like any other in {what}.",
                 "Use padding=first.",
             )
+
+
+RULES = (
+    clip_hides_bounds,
+    normalize_images,
+    normalize_stack,
+    normalize_twice,
+    reward_inside_normalize,
+    stack_twice,
+    time_aware_in_frames,
+    time_limit_in_frames,
+    time_limit_never_acts,
+    zero_padding,
+)

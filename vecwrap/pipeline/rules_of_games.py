@@ -15,20 +15,16 @@ from vecwrap.pipeline.spots import (
     STACKS,
     Fault,
     Spot,
-    rule,
     spots,
 )
 from vecwrap.pipeline.values import shown
 from vecwrap.sources.masks import MEMBER
 
 
-@rule("warning")
 def clip_hides_results(plan: Plan) -> Iterator[Fault]:
     """Rewards clipped so that two results of a game are the same.
 
-    A game pays 1 for a win, 0 for a draw and -1 for a loss, so clipped to 0 to 1 a loss is worth as much as a draw, and
-    the learner need not avoid it. The sign keeps all three. The column ``result``, ratings and win rates are of the raw
-    rewards, and show nothing of it.
+    Clipped to 0 to 1, a loss is worth as much as a draw, and the learner need not avoid it. The sign keeps all three.
 
     Wrong: ``pettingzoo:classic/tictactoe-v3 | opponents | clip_reward:0,1``
     Right: ``pettingzoo:classic/tictactoe-v3 | opponents | clip_reward``
@@ -43,13 +39,11 @@ def clip_hides_results(plan: Plan) -> Iterator[Fault]:
                 yield Fault(spot.wrapper, f"rewards are clipped at {bound:g}, so {results}.", "Clip to the sign.")
 
 
-@rule("error")
 def empty_pool(plan: Plan) -> Iterator[Fault]:
     """A pool without anybody to play against.
 
-    The folder is not there, or has no members yet: a program fills it, by ``OpponentPool(DIR).add(...)``, before it can
-    be used elsewhere. With ``current: 1`` the learner plays against itself, and needs no member. Without ``pool`` the
-    opponent moves at random.
+    The folder is not there, or has no members yet: ``OpponentPool(DIR).add(...)`` fills it. With ``current: 1`` the
+    learner plays against itself, and without ``pool`` the opponent moves at random.
 
     Wrong: ``pettingzoo:classic/tictactoe-v3 | opponents:runs/nobody``
     Right: ``pettingzoo:classic/tictactoe-v3 | opponents``
@@ -65,14 +59,11 @@ def empty_pool(plan: Plan) -> Iterator[Fault]:
             yield Fault(spot.wrapper, f"the pool {shown(pool)} has no members.", "Add some, or leave pool out.")
 
 
-@rule("warning")
 def mask_among_values(plan: Plan) -> Iterator[Fault]:
     """An action mask that is treated as an observation.
 
-    Normalised, stacked, scaled or flattened together with the other members, a member ``action_mask`` no longer says
-    what is legal, and nobody can use it: for a network it is noise. Masks need not be among the observations: they are
-    in ``infos["action_mask"]`` and ``env.action_masks()`` whatever wrappers do. Whether a policy asks for them is not
-    part of a pipeline, so this cannot be checked.
+    Normalised, stacked, scaled or flattened with the other members, a member ``action_mask`` no longer says what is
+    legal. Masks are in ``infos["action_mask"]`` and ``env.action_masks()`` whatever wrappers do.
 
     Wrong: ``pettingzoo:classic/tictactoe-v3 | flatten``
     Right: ``pettingzoo:classic/tictactoe-v3 | extract_obs:observation | flatten``
@@ -88,12 +79,11 @@ def mask_among_values(plan: Plan) -> Iterator[Fault]:
             yield Fault(spot.wrapper, f'it changes the member "{MEMBER}", which says what is legal.', fix)
 
 
-@rule("warning")
 def learner_sees_otherwise(plan: Plan) -> Iterator[Fault]:
     """Observations that are changed outside of ``opponents``.
 
-    The opponents from a pool's folder see what is inside, so a snapshot of a learner that sees something else cannot
-    play: it was trained on other shapes, or on other values.
+    Opponents from a pool's folder see what is inside, so a snapshot of a learner that sees something else cannot play:
+    it was trained on other shapes, or on other values.
 
     Wrong: ``pettingzoo:classic/tictactoe-v3 | opponents:runs/pool | extract_obs:observation``
     Right: ``pettingzoo:classic/tictactoe-v3 | extract_obs:observation | opponents:runs/pool``
@@ -114,12 +104,11 @@ def _same_observations(spot: Spot) -> bool:
     return spot.before is None or spot.after is None or spot.before.observation_space == spot.after.observation_space
 
 
-@rule("warning")
 def statistics_of_all_seats(plan: Plan) -> Iterator[Fault]:
     """Running statistics inside of ``opponents``.
 
-    They are shared by all seats and go on changing, so what a snapshot sees is no longer what it was trained on: it
-    is not the same player later. ``scale_obs`` is fixed. Rewards that are normalised per seat are no longer a game's.
+    They are shared by all seats and go on changing, so what a snapshot sees is no longer what it was trained on.
+    Rewards that are normalised per seat are no longer a game's.
 
     Wrong: ``pettingzoo:classic/rps-v2 | normalize_reward | opponents:runs/pool``
     Right: ``pettingzoo:classic/rps-v2 | opponents:runs/pool | normalize_reward``
@@ -128,3 +117,12 @@ def statistics_of_all_seats(plan: Plan) -> Iterator[Fault]:
         for inner in spot.inside(*OBSERVATION_NORMALIZERS, *REWARD_NORMALIZERS):
             fix = "Put it outside." if "reward" in inner.name else "Use scale_obs, or training: false."
             yield Fault(inner.wrapper, f"its statistics are of all seats of {spot.label}, and go on changing.", fix)
+
+
+RULES = (
+    clip_hides_results,
+    empty_pool,
+    learner_sees_otherwise,
+    mask_among_values,
+    statistics_of_all_seats,
+)

@@ -1,8 +1,8 @@
-"""What rules look at: a plan's wrappers in their places, with what they get; and the table that rules enter."""
+"""What rules look at: a plan's wrappers in their places, with the spaces before and after each; and what they find."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -14,7 +14,6 @@ from vecwrap.rows.members import Key
 from vecwrap.sources.stages import Stage
 
 Severity: TypeAlias = Literal["error", "warning"]
-_Faults: TypeAlias = Callable[[Plan], Iterator["Fault"]]
 
 
 class Fault(NamedTuple):
@@ -23,26 +22,6 @@ class Fault(NamedTuple):
     place: PlannedWrapper | str
     reason: str
     fix: str
-
-
-class Rule(NamedTuple):
-    """A rule; its faults are errors if ``build`` refuses them; a strict one applies only with ``--strict``."""
-
-    faults: _Faults
-    severity: Severity
-    strict: bool
-
-
-RULES: dict[str, Rule] = {}
-
-
-def rule(severity: Severity, *, strict: bool = False) -> Callable[[_Faults], _Faults]:
-
-    def enter(faults: _Faults) -> _Faults:
-        RULES[faults.__name__] = Rule(faults, severity, strict)
-        return faults
-
-    return enter
 
 
 # Wrappers of one kind. Gymnasium's do the same inside each sub-environment, and are named by their import paths.

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from vecwrap.errors import PlanError
 from vecwrap.sources.declares import Declares
 from vecwrap.sources.description import joint_space
-from vecwrap.sources.factories import WrapSubEnv, draws_none
+from vecwrap.sources.factories import WrapSubEnv
 from vecwrap.sources.sub_env import SubEnvFactory
 
 
@@ -23,12 +23,10 @@ class Stage:
 
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
-    render_mode: str | None = None
     stacks: str = ""  # the name of what stacks observations in it
     words: str = ""  # the wrapper's ``describe``
     refusal: PlanError | None = None
     num_rows: int | None = None  # of a whole vector
-    draws_none: str = ""  # why there is no render mode that gives pictures, if there is none
 
     @classmethod
     def of(cls, env: Any, refusal: PlanError | None = None, *, own: bool = True) -> Stage:
@@ -37,12 +35,10 @@ class Stage:
         return cls(
             getattr(env, f"{single}observation_space", None),  # type: ignore[arg-type] # the backend refuses None
             getattr(env, f"{single}action_space", None),  # type: ignore[arg-type]
-            getattr(env, "render_mode", None),
             stacks_already(env),
             env.describe() if own and refusal is None and isinstance(env, Declares) else "",
             refusal,
             getattr(env, "num_envs", None),
-            draws_none(getattr(env, "metadata", None) or {}),
         )
 
     @classmethod

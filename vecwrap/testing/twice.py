@@ -23,8 +23,8 @@ from vecwrap.pipeline.build import build_plan, read
 from vecwrap.pipeline.check import Finding, finding_at
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.plan import into, plan
-from vecwrap.pipeline.rules import Fault, Severity
 from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.spots import Fault, Severity
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.compare import Different, assert_same, rows_of
@@ -38,20 +38,16 @@ OF_STREAMS: dict[str, tuple[Severity, str]] = {
         "error",
         """Two runs with one seed and the same actions that differ in an observation, a reward or a flag.
 
-    Found by ``--twice``, which plays the pipeline four times: in this process; after a second reset of the same
-    environment; with a second environment in this process; and in worker processes, which are fresh interpreters. The
-    first difference is reported, with the runs that have it, and the wrapper without which all runs agree. Which runs
-    differ says where to look: a difference after the second reset alone is state that the reset leaves as it was; one
-    in worker processes alone is often the order of a set, or state that sub-environments in one process share.
+    The first difference is reported, with the runs that have it, and the wrapper without which all runs agree. Which
+    runs differ says where to look: after the second reset alone, it is state that the reset leaves as it was; in worker
+    processes alone, it is often the order of a set, or state that sub-environments in one process share.
     """,
     ),
     "info_differs": (
         "warning",
         """Two runs with one seed and the same actions that differ in an info.
 
-    Found by ``--twice``. Only a policy that reads the info can learn something else from it. A time that the
-    environment measures is such an info, and the finding can be ignored; the time in a ``monitor``'s own info is not
-    compared.
+    Only a policy that reads the info can learn something else from it. If it is a time that was measured, ignore it.
     """,
     ),
 }

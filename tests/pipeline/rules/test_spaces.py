@@ -2,67 +2,13 @@
 
 from functools import partial
 
-import gymnasium
-import numpy as np
 import pytest
 
 import vecwrap
 from tests.pipeline.rules.findings import ids
 from vecwrap.errors import PlanError
 
-
-class Cube(gymnasium.Env):
-    """Height, width and channels are three each: a board with three planes."""
-
-    observation_space = gymnasium.spaces.Box(0, 1, (3, 3, 3), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-
 ROBOT = "vecwrap.testing:ToyEnv env_kwargs.observations=mixed"
-
-
-# -- changes_nothing --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("CartPole-v1 | flatten", True),
-        ("FrozenLake-v1 | flatten", False),
-        ("CartPole-v1 | dtype:float32", True),
-        ("CartPole-v1 | dtype:float64", False),
-        ("Pendulum-v1 | rescale_action:-2,2", True),
-        ("Pendulum-v1 | rescale_action", False),
-        ("Pendulum-v1 | clip_action | clip_action", True),
-        ("Pendulum-v1 | clip_action", False),
-        ("MountainCar-v0 | scale_obs:-1,1 | scale_obs:-1,1", True),
-        ("MountainCar-v0 | scale_obs:-1,1", False),
-        ("CartPole-v1 | framestack:1,axis=channel", True),
-        ("tests.pipeline.rules.test_spaces:Cube | transpose", False),
-        ("CartPole-v1 | framestack:1", False),  # one more axis
-        ("vecwrap.testing:ToyEnv env_kwargs.observations=box_uint8 | resize:4,5", True),
-        ("vecwrap.testing:ToyEnv env_kwargs.observations=box_uint8 | resize:4,4", False),
-        ("CartPole-v1 | scale_reward:1", True),
-        ("CartPole-v1 | scale_reward:0.5", False),
-        ("CartPole-v1 | clip_reward:-inf,inf", True),
-        ("CartPole-v1 | clip_reward", False),
-        ("CartPole-v1 | clip_reward:-inf,0", False),
-        ("CartPole-v1 | frame_skip:1", True),
-        ("CartPole-v1 | frame_skip:2", False),
-        ("CartPole-v1 | sticky_actions:0", True),
-        ("CartPole-v1 | sticky_actions", False),
-        ("CartPole-v1 | monitor", False),  # changes no space, and is no change of one
-        ("CartPole-v1 | check_nan", False),
-    ],
-)
-def test_a_wrapper_that_changes_nothing(line, found):
-    assert ids(line) == ["changes_nothing"] * found
-
-
-def test_a_filter_that_keeps_all_members(camera_and_joints):
-    keep = ["camera", "joints", "speed"]
-    assert ids(camera_and_joints, {"filter_obs": {"keys": keep}}) == ["changes_nothing"]
-    assert ids(camera_and_joints, {"filter_obs": {"keys": keep[1:]}}) == []
 
 
 # -- what needs a Dict, outside one that extracts a member -------------------------------------------------------------

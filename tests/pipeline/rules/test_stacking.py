@@ -96,22 +96,3 @@ def test_an_engine_of_envpool_that_stacks_already():
     (finding,) = vecwrap.check(pongs, wrappers=["framestack:4"], autoreset="next_step")
     assert finding.id == "stack_twice"
     pongs.close()
-
-
-# -- flatten_inside_stack ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("env", "wrappers", "expected"),
-    [
-        ("box_uint8", ["flatten", "framestack:2"], ["flatten_inside_stack"]),
-        ("box_uint8", ["flatten", "scale_obs", "framestack:2,padding=first"], ["flatten_inside_stack"]),
-        ("box_uint8", ["framestack:2", "flatten"], []),
-        ("box_uint8", ["flatten", "framestack:2,axis=channel"], []),  # joins the vectors
-        ("discrete", ["flatten", "framestack:2"], []),  # could not be stacked otherwise
-        ("dict", ["flatten", "framestack:2,padding=first"], []),
-        ("box_float32", ["flatten", "framestack:2,padding=first"], ["changes_nothing"]),  # is a vector
-    ],
-)
-def test_observations_flattened_before_they_are_stacked(env, wrappers, expected):
-    assert ids("vecwrap.testing:ToyEnv", *wrappers, env_kwargs={"observations": env}) == expected

@@ -11,11 +11,9 @@ import itertools
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vecwrap.env.saving import put_new, written
 from vecwrap.errors import PlanError
 
 _Taken = TypeVar("_Taken")
@@ -135,8 +133,3 @@ def take_unused(path: Path, take: Callable[[Path], _Taken]) -> _Taken:
         if not name.exists():
             with contextlib.suppress(FileExistsError):
                 return take(name)
-
-
-def write_new(path: Path, write: Callable[[Any], None]) -> Path:
-    with written(path, write) as growing:
-        return take_unused(path, partial(put_new, growing))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from vecwrap.errors import PlanError
 
-PATIENCE = 60.0  # seconds; a window that does not answer for this long is given up
+PATIENCE = 60  # seconds; a window that does not answer for this long is given up
 _INSTEAD = (
     'Instead: render_mode="rgb_array" with the wrapper video (a file to watch later), vecwrap run --snapshot tiles.png '
     "(a picture), or env.show() in a notebook"
@@ -38,11 +38,9 @@ class Window:
     """A window that shows pictures, (height, width, 3) uint8; a PlanError says why none can be opened."""
 
     def __init__(self, title: str, picture: NDArray[np.uint8]) -> None:
-        refuse_without_display()
-        self._connection, theirs = socket.socketpair()
-        self._connection.settimeout(PATIENCE)
-        self._poller = select.poll()  # select() takes no descriptor above 1023
-        self._poller.register(self._connection, select.POLLIN)
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", PATIENCE, 0))
+        self._connection = Connection(ours.detach())
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- Qt's complaints, for an error
         script = str(Path(__file__).with_name("process.py"))
         with theirs:
@@ -53,11 +51,12 @@ class Window:
                 stderr=self._said,
                 start_new_session=True,
             )
-        self._open = self._busy = True
+        self._open = True
+        self._awaits_answer = False  # to the last picture
         self._reason = ""
         try:
-            self._send(picture)
-            self._listen(wait=True)
+            self.show(picture)
+            self._wait()
             if not self._open:
                 raise self._refusal()
         except BaseException:
@@ -70,56 +69,42 @@ class Window:
         return self._open
 
     def show(self, picture: NDArray[np.uint8]) -> None:
-        self._listen(wait=self._busy)
+        """Show a picture, once the last one is shown."""
+        self._wait()
         if self._open:
-            self._send(picture)
+            try:
+                self._connection.send_bytes(struct.pack("!II", *picture.shape[:2]) + picture.tobytes())
+                self._awaits_answer = True
+            except OSError:  # it was closed in the meantime, or does not read
+                self._open = False
 
     def close(self) -> None:
-        self._end()
+        self._open = False
+        self._connection.close()
+        self._process.kill()  # the end of the connection is not enough if a fork of this process has a copy
+        self._process.wait()
         self._said.close()
 
-    def _end(self) -> None:
-        self._open = False
-        with contextlib.suppress(OSError):  # reaches the other end even if a fork of this process has a copy
-            self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+    def _wait(self) -> None:
+        """Wait until the last picture is shown; a window that does not answer is given up."""
+        if self._open and self._awaits_answer:
+            self._open = self._connection.poll(PATIENCE)
+        self._listen()
 
-    def _send(self, picture: NDArray[np.uint8]) -> None:
-        height, width = picture.shape[:2]
+    def _listen(self) -> None:
+        """Receive the answers that are there."""
         try:
-            self._connection.sendall(struct.pack("!II", height, width))
-            self._connection.sendall(np.ascontiguousarray(picture).data.cast("B"))
-            self._busy = True
-        except OSError:  # it was closed in the meantime, or does not answer
+            while self._open and self._connection.poll():
+                self._reason = self._connection.recv_bytes().decode(errors="replace")
+                self._awaits_answer = False
+                self._open = not self._reason
+        except (EOFError, OSError):  # it has ended
             self._open = False
-
-    def _listen(self, *, wait: bool = False) -> None:
-        """Read its messages; with ``wait``, at least until the last picture is shown or the window is gone."""
-        while self._open and self._poller.poll(PATIENCE * 1000 if wait and self._busy else 0):
-            said = self._receive(1)
-            if said == b"s":
-                self._busy = False
-            else:
-                self._open = False
-                while more := self._receive(4096):
-                    said += more
-                self._reason = said.decode(errors="replace").removeprefix("!")
-        if wait and self._busy:  # it does not answer
-            self._open = False
-
-    def _receive(self, count: int) -> bytes:
-        try:
-            return self._connection.recv(count)
-        except OSError:
-            return b""
 
     def _refusal(self) -> PlanError:
-        self._end()
+        self._connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)  # for its exit status, and its last words
         reason = self._reason
         if "not implemented" in reason:
             return PlanError(
