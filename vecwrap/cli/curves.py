@@ -271,7 +271,7 @@ def watch_folder(
     port: Port = None,
     host: Host = "127.0.0.1",
 ) -> None:
-    """Show a run in the browser, finished or running: curves, figures, plan, log; prints the page's address."""
+    """Show a run in the browser, finished or running: curves, figures, plan; prints the page's address."""
     from vecwrap.tools.watch import RunFolder, find_page, serve
 
     console = terminal()

@@ -131,7 +131,7 @@ class Live:
 
     def about(self) -> dict[str, Any]:
         shown = {"plan": self._plan, "standing": self._standing}
-        return {**shown, "versions": [], "log": "", "picture": None, "videos": []}
+        return {**shown, "versions": [], "picture": None, "videos": []}
 
     def runs(self) -> list[Run]:
         return self._latest
