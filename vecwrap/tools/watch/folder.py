@@ -11,7 +11,7 @@ from typing import Any
 from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import PlotError, VecwrapError, cut, in_a_line, printable, printable_lines
 from vecwrap.tools.compare import Record, read_record
-from vecwrap.tools.plot import PATTERN, Run, read_runs
+from vecwrap.tools.runs import PATTERN, Run, read_runs
 from vecwrap.tools.watch.listing import MAX_BYTES, MAX_FILES, PICTURE, POOL, list_run
 from vecwrap.tools.watch.source import look_again, score_in_words, time_in_words
 from vecwrap.tools.watch.standing import facts_of, results_of, standing

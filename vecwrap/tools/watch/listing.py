@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from vecwrap.pipeline.run_folder import VIDEOS
-from vecwrap.tools.plot import PATTERN
+from vecwrap.tools.runs import PATTERN
 from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE
 
 PICTURE, POOL, RESULTS = "tiles.png", "pool.json", "results"

@@ -26,7 +26,7 @@ from vecwrap.pipeline.run_folder import VIDEOS
 from vecwrap.rows.batch import Batch, copy, row
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.sources.factories import draws_none
-from vecwrap.tools.plot import LARGEST, Run, Seed, read_runs
+from vecwrap.tools.runs import LARGEST, Run, Seed, read_runs
 from vecwrap.tools.watch.recording import Recording
 from vecwrap.tools.watch.server import LOOPBACK, Page, serve
 from vecwrap.tools.watch.source import look_again, score_in_words, time_in_words

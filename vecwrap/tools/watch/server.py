@@ -29,7 +29,7 @@ import numpy as np
 
 from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import PlanError, cut, in_a_line, install_command, is_installed, printable
-from vecwrap.tools.plot import AXES
+from vecwrap.tools.runs import AXES
 from vecwrap.tools.watch.connections import Connections, connection_of
 from vecwrap.tools.watch.source import Source, curves
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vecwrap.errors import ArgumentError, cut, printable
-from vecwrap.tools.plot import Run
+from vecwrap.tools.runs import Run
 from vecwrap.tools.standings import score_matrix, snapshot_steps
 from vecwrap.wrappers.selfplay.pool_files import Fact, PoolFolder
 from vecwrap.wrappers.selfplay.ratings import Ratings, bradley_terry
