@@ -149,6 +149,14 @@ def test_a_folder_that_holds_a_run_is_refused_and_left_as_it_is(capsys):
     assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == before
 
 
+def test_without_out_an_earlier_run_is_moved_aside():
+    assert run(WALK, "--steps", 20) == 0
+    before = {name: Path("out", name).read_bytes() for name in ("run.json", "pipeline.yaml", "stats.npz")}
+    assert main(["run", f"{WALK} | monitor:dir=out", "--steps", "20"]) == 0
+    assert {name: Path("out", f"{name}.1").read_bytes() for name in before} == before
+    assert not Path("out/stats.npz").exists()
+
+
 @pytest.mark.parametrize("out", ["file", "file/out", "circle", "circle/out"])
 def test_a_folder_that_cannot_be_written_is_one_message(capsys, out):
     Path("file").write_text("")

@@ -123,12 +123,12 @@ class RunRecord:
         self._write(self.folder / FACTS)
         self._begun = True
 
-    def update(self, **counts: Any) -> None:
+    def update(self, **counts: float) -> None:
         """Write the counts of a run that goes on, as `end` does."""
         if self.is_running and not self._is_foreign and os.getpid() == self._owner:
             self._rewrite(counts)
 
-    def end(self, how: str, **counts: Any) -> None:
+    def end(self, how: str, **counts: float) -> None:
         """Write how the run ended, and its counts; a later call corrects an earlier one.
 
         A disk that is full causes a warning, and ends nothing.
@@ -189,9 +189,9 @@ class RunRecord:
         elif text is not None:
             write_whole(path, lambda file: file.write(text.encode()))
 
-    def _rewrite(self, counts: Mapping[str, Any]) -> None:
+    def _rewrite(self, counts: Mapping[str, float]) -> None:
         """Write ``run.json`` again, wherever it is by now; nothing if it is gone, or another run goes on with it."""
-        whole = {name: _sum(value, self._earlier, name) for name, value in counts.items()}
+        whole = {name: value + _known(self._earlier, name) for name, value in counts.items()}
         self.facts |= whole
         if whole.get("seconds"):
             self.facts["rate"] = round(whole["steps"] / whole["seconds"], 1)
@@ -297,23 +297,13 @@ def _sittings(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     }
     if last["end"] in (None, RUNNING):
         last["end"] = "killed, or still running when the run was resumed"
-    for name in _COUNTS:
-        if name in found:
-            last[name] = _less(found[name], earlier, name)
-    return [*earlier, last]
+    known = {name: found[name] for name in _COUNTS if isinstance(found.get(name), (int, float))}
+    return [*earlier, last | {name: value - _known(earlier, name) for name, value in known.items()}]
 
 
 def _known(earlier: Iterable[Mapping[str, Any]], name: str) -> float:
     values = [one.get(name) for one in earlier]
     return sum(value for value in values if isinstance(value, (int, float)))
-
-
-def _sum(value: Any, earlier: Iterable[Mapping[str, Any]], name: str) -> Any:
-    return value + _known(earlier, name) if name in _COUNTS and isinstance(value, (int, float)) else value
-
-
-def _less(value: Any, earlier: Iterable[Mapping[str, Any]], name: str) -> Any:
-    return value - _known(earlier, name) if isinstance(value, (int, float)) else None
 
 
 def now() -> str:
