@@ -37,10 +37,10 @@ COMMANDS = {
     **dict.fromkeys(("plot", "compare", "watch"), "curves"),
 }
 
-
-REMOVED = {
-    "load": "run, check, explain and time take a run folder where they take a pipeline: vecwrap run FOLDER --steps "
-    "20000, or vecwrap run FOLDER --eval --episodes 20; in Python, vecwrap.load(FOLDER) builds it",
+# What to do instead of a command that is gone.
+GONE = {
+    "load": "`vecwrap run FOLDER --steps 20000` runs the run of a folder again, with --eval its evaluation; `check`, "
+    "`explain` and `time` take the folder too, and `vecwrap.load(FOLDER)` builds it in Python",
 }
 
 
@@ -96,8 +96,8 @@ class _Printable(logging.Formatter):
 def _run(arguments: list[str], debug: bool) -> int:
     try:
         arguments = [argument for argument in arguments if argument != "--debug"]
-        if arguments and arguments[0] in REMOVED:
-            raise SpecError(f"{arguments[0]}: there is no such command any more; {REMOVED[arguments[0]]}.")
+        if arguments and arguments[0] in GONE:
+            raise SpecError(f"{arguments[0]}: there is no such command any more. {GONE[arguments[0]]}.")
         with_commands(arguments[0] if arguments else None)(args=arguments, prog_name="vecwrap")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)

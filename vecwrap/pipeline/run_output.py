@@ -15,10 +15,10 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline.changes import KEYS, with_argument
 from vecwrap.pipeline.environments import engine_of, module_of
+from vecwrap.pipeline.paths import moved
 from vecwrap.pipeline.places import MAX_DEPTH, Source, fail
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.registry import wrappers
-from vecwrap.pipeline.run_folder import moved
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec
 from vecwrap.pipeline.values import as_data, copied, is_mapping, is_scalar, shown
 from vecwrap.pipeline.words import WrapperSpec
