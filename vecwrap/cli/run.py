@@ -300,7 +300,6 @@ class _Running:
         return name_table([*self._figures(), ("", ProgressBar(total or 1, done, width=40))])
 
     def _figures(self) -> list[tuple[str, str]]:
-        self._count_restarts()
         tally, score = self._tally, "-"
         if tally.recent_score is not None:
             mean, spread = tally.recent_score
@@ -312,21 +311,21 @@ class _Running:
             ("episodes", f"{tally.episodes:,}"),
             ("score", score),
         ]
-        return [*figures, ("restarts", f"{tally.restarts:,}")] if tally.restarts else figures
+        return [*figures, ("restarts", f"{self._restarts:,}")] if self._restarts else figures
 
-    def _count_restarts(self) -> None:
-        self._tally.restarts = int(self._env.health().restarts.sum())
+    @property
+    def _restarts(self) -> int:
+        return int(self._env.health().restarts.sum())
 
     # -- at its end ----------------------------------------------------------------------------------------------------
 
     def _counts(self) -> dict[str, Any]:
-        self._count_restarts()
         tally = self._tally
         return {
             "steps": tally.steps,
             "episodes": tally.episodes,
             "seconds": round(tally.seconds, 3),
-            "restarts": tally.restarts,
+            "restarts": self._restarts,
         }
 
     def _record_end(self) -> None:
@@ -357,8 +356,8 @@ class _Running:
                 ("score", f"{scores.mean():.2f} ± {scores.std():.2f}, from {scores.min():g} to {scores.max():g}"),
                 ("length", f"{lengths.mean():.0f} agent steps, from {lengths.min()} to {lengths.max()}"),
             ]
-        if tally.restarts:
-            lines.append(("restarts", f"{tally.restarts:,} sub-environments were lost and recreated"))
+        if self._restarts:
+            lines.append(("restarts", f"{self._restarts:,} sub-environments were lost and recreated"))
         lines += [("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()]
         if "tensorboard" in self._monitor.log:
             folder = shlex.quote(str(seen_from_here(self.folder)))
