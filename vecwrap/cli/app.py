@@ -30,11 +30,17 @@ __all__ = ["run_app", "with_commands"]
 
 # The module of each command, in the order of the help. Only that of the command that is asked for is imported.
 COMMANDS = {
-    **dict.fromkeys(("run", "load"), "run"),
+    "run": "run",
     **dict.fromkeys(("explain", "check", "list"), "inspect"),
     "schema": "schema",
     **dict.fromkeys(("time", "tune", "bench", "tournament"), "measure"),
     **dict.fromkeys(("plot", "compare", "watch"), "curves"),
+}
+
+# What to do instead of a command that is gone.
+GONE = {
+    "load": "`vecwrap run FOLDER --steps 20000` runs the run of a folder again, with --eval its evaluation; `check`, "
+    "`explain` and `time` take the folder too, and `vecwrap.load(FOLDER)` builds it in Python",
 }
 
 
@@ -90,6 +96,8 @@ class _Printable(logging.Formatter):
 def _run(arguments: list[str], debug: bool) -> int:
     try:
         arguments = [argument for argument in arguments if argument != "--debug"]
+        if arguments and arguments[0] in GONE:
+            raise SpecError(f"{arguments[0]}: there is no such command any more. {GONE[arguments[0]]}.")
         with_commands(arguments[0] if arguments else None)(args=arguments, prog_name="vecwrap")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
