@@ -28,7 +28,7 @@ def test_the_tour_says_what_happens(walking, tmp_path):
             f"docs/tour.md shows below `{command.line}`:\n{command.shown}\nit prints:\n{printed}\n"
             "`python docs/walk.py` writes the page again"
         )
-    assert set(taken) == {"run", "check", "list", "explain", "load", "time", "tune", "python", "plot"}
+    assert set(taken) == {"run", "check", "list", "explain", "time", "tune", "python", "plot"}
     scores = [
         [row["r"] for row in csv.DictReader((tmp_path / "runs" / name / "monitor.csv").read_text().splitlines()[1:])]
         for name in ("random", "tuned")

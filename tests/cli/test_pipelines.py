@@ -49,15 +49,6 @@ def test_a_file_is_a_file_and_all_else_a_line():
     assert len(read_pipeline(long).wrappers) == 50
 
 
-@pytest.mark.parametrize(("command", "status"), [("explain", 2), ("check", 1), ("run", 2)])
-def test_a_run_folder_in_the_place_of_a_pipeline_is_told_what_takes_it(command, status, capsys):
-    Path("runs/r").mkdir(parents=True)
-    Path("runs/r/pipeline.yaml").write_text(CARTPOLE)
-    assert main([command, "runs/r"]) == status
-    said = "".join(capsys.readouterr())
-    assert "expected a pipeline, got a run folder; `vecwrap load` takes it, and runs/r/pipeline.yaml is one" in said
-
-
 @pytest.mark.parametrize(
     "line",
     ["CartPole-v1 n=1 env_kwargs.config=conf.yaml", "CartPole-v1 n=1 | monitor:dir=runs/a.json",

@@ -89,8 +89,6 @@ def evil(tmp_path, monkeypatch):
 def test_what_an_environment_says_is_text_on_every_command(command, settings, capsys):
     line = f"evil:Evil-v0 n=1 backend=dummy {settings and 'env_kwargs.' + settings} | monitor"
     said_by([*command, line, *(["--steps", "9"] if command[-1] == "--debug" else [])], capsys)
-    for log in Path().glob("out/log.txt"):
-        assert not set(log.read_text()) & set(CONTROL)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +118,8 @@ def test_what_a_folder_says_is_text(folder, capsys):  # noqa: F811
     facts = json.loads((folder / "run.json").read_text())
     told = {EVIL: EVIL, "numpy": EVIL, "y" * 900: "x" * 30_000}
     (folder / "run.json").write_text(json.dumps({**facts, "versions": told, "policy": EVIL, "end": EVIL, EVIL: EVIL}))
-    said_by(["load", "run"], capsys)
-    said_by(["load", "run", "--json"], capsys)
+    said_by(["explain", "run"], capsys)
+    said_by(["compare", "run"], capsys)
 
 
 @pytest.mark.parametrize("unit", ["$\\frac", "_x_$", EVIL, "x" * 100_000, ["a"], 3, {"$": 1}])
@@ -192,4 +190,4 @@ def test_a_large_file_is_refused_in_short_and_without_work_that_grows_with_its_s
 
 def test_a_folder_with_thousands_of_versions_is_refused(folder, capsys):  # noqa: F811
     (folder / "run.json").write_text(json.dumps({"versions": {f"package{k}": "1" for k in range(40_000)}}))
-    assert "expected what `vecwrap run` writes" in " ".join(said_by(["load", "run"], capsys).split())
+    assert "expected what `vecwrap run` writes" in " ".join(said_by(["check", "run"], capsys).split())

@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import time
-import warnings
 from pathlib import Path
 
 import gymnasium
@@ -170,17 +169,9 @@ def half(file, **arrays):
 
 
 def full_disk(observations):
-    """From the 20th call on, no file may be longer than progress.csv is by then, but for a part of a row."""
+    """From the 20th call on, no file can be longer than a few bytes."""
     actions = counted(observations)
     if Calls.number == 20:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        size = Path("out/progress.csv").stat().st_size + 10
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-    return actions
-
-
-def warned(observations):
-    actions = counted(observations)
-    if Calls.number == 2:
-        warnings.warn("look [bold]out[/bold]", stacklevel=1)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
     return actions

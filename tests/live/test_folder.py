@@ -52,9 +52,6 @@ def replace_by_pipe(path):
     os.mkfifo(path)
 
 
-NAMED = ["pipeline.yaml", "monitor.csv", "run.json", "progress.csv", "log.txt", "tiles.png"]
-
-
 @pytest.mark.parametrize("replace", [replace_by_loop, replace_by_pipe])
 @pytest.mark.parametrize(
     "name",
@@ -62,8 +59,6 @@ NAMED = ["pipeline.yaml", "monitor.csv", "run.json", "progress.csv", "log.txt", 
         "pipeline.yaml",
         "monitor.csv",
         "run.json",
-        "progress.csv",
-        "log.txt",
         "tiles.png",
         "videos/a.mp4",
         "pool/pool.json",
@@ -141,16 +136,6 @@ def test_seeds_are_found_in_a_folder_of_any_name(tmp_path, name):
         write_run(tmp_path / name / f"seed {seed}")
     state, trouble = shown(RunFolder(tmp_path / name))
     assert (episodes(state), trouble) == ("80", "")
-
-
-def test_the_last_lines_of_a_long_log_are_shown(run):
-    (run / "log.txt").write_text("".join(f"line {i}\n" for i in range(100_000)) + "THE END\n")
-    lines = RunFolder(run).about()["log"].splitlines()
-    assert lines[-1] == "THE END"
-    assert lines[:-1] == [f"line {i}" for i in range(100_000 - len(lines) + 1, 100_000)]
-    assert len(lines) > 1_000
-    (run / "log.txt").write_text("short\n")
-    assert RunFolder(run).about()["log"] == "short\n"
 
 
 CELLS = ["nan", "inf", "-inf", "1e999", "1e308", "-1e308", "9" * 400, "", "\x1b[31m", "</script>", "0x1"]

@@ -20,15 +20,13 @@ from vecwrap.tools.compare import (
 from vecwrap.tools.plot import read_runs
 
 
-def write_seed(folder, rows, *, pipeline=None, env_id="Toy-v0", progress=None, **facts):
+def write_seed(folder, rows, *, pipeline=None, env_id="Toy-v0", **facts):
     """A seed's folder: its monitor file, and what was recorded beside it."""
     write_file(folder / "monitor.csv", rows, env_id=env_id)
     if facts:
         (folder / "run.json").write_text(json.dumps(facts))
     if pipeline is not None:
         (folder / "pipeline.yaml").write_text(pipeline)
-    if progress is not None:
-        (folder / "progress.csv").write_text(progress)
     return folder
 
 
@@ -134,10 +132,8 @@ def test_speed_and_restarts_are_those_that_a_run_recorded(tmp_path):
 
 
 def test_a_run_that_was_killed_has_what_it_had_noted_last(tmp_path):
-    progress = "time,steps,steps_per_second,episodes,score_mean,score_std,restarts\n"
-    progress += "2.5,50,20,5,1,0,1\n5.0,100,20,9,1,0,4\n7.5,1"
-    facts = {"end": None, "versions": {"numpy": "2.0"}}
-    folder = write_seed(tmp_path / "a", constant(1.0), progress=progress, **facts)
+    facts = {"end": None, "steps": 100, "seconds": 5.0, "restarts": 4, "versions": {"numpy": "2.0"}}
+    folder = write_seed(tmp_path / "a", constant(1.0), **facts)
     (each,) = compare(read_runs([folder]))
     assert (each.steps_per_second, each.restarts, each.steps) == (20.0, 4, 100)
     assert each.ends == ("has not ended, or was killed",)

@@ -30,7 +30,7 @@ __all__ = ["run_app", "with_commands"]
 
 # The module of each command, in the order of the help. Only that of the command that is asked for is imported.
 COMMANDS = {
-    **dict.fromkeys(("run", "load"), "run"),
+    "run": "run",
     **dict.fromkeys(("explain", "check", "list"), "inspect"),
     "schema": "schema",
     **dict.fromkeys(("time", "tune", "tournament"), "measure"),
@@ -41,6 +41,8 @@ COMMANDS = {
 GONE = {
     "bench": "`vecwrap tune PIPELINE` shows Gymnasium's Sync and Async beside the backends; in a clone of the "
     "repository, `make bench PIPELINE=FILE` compares more libraries",
+    "load": "`vecwrap run FOLDER --steps 20000` runs the run of a folder again, with --eval its evaluation; `check`, "
+    "`explain` and `time` take the folder too, and `vecwrap.load(FOLDER)` builds it in Python",
 }
 
 

@@ -75,7 +75,8 @@ count_option = functools.partial(typer.Option, parser=_count, metavar="INTEGER")
 Pipeline = Annotated[
     str,
     typer.Argument(
-        help='A pipeline file, or a pipeline in one line: an environment id, or "Id n=8 | wrapper | wrapper".',
+        help='A pipeline file, a run folder, or a pipeline in one line: an environment id, or "Id n=8 | wrapper | '
+        'wrapper".',
         metavar="PIPELINE",
     ),
 ]
@@ -129,9 +130,9 @@ Episodes = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        help="A folder for pipeline, versions, seed, monitor.csv, progress.csv, log.txt, statistics, picture; one "
-        "that contains a run is refused. Default: only monitor.csv and tiles.png, in the monitor wrapper's folder or "
-        "in runs/NAME."
+        help="A folder for the run: pipeline.yaml, run.json, monitor.csv, statistics, picture; one that contains a "
+        "run is refused. Default: the monitor wrapper's folder or runs/NAME, without statistics; files of an earlier "
+        "run there are moved aside."
     ),
 ]
 Snapshot = Annotated[
@@ -156,7 +157,8 @@ Host = Annotated[
     ),
 ]
 Interval = Annotated[
-    float, typer.Option(min=0.001, help="Seconds between rows of progress.csv, and between lines when piped.")
+    float,
+    typer.Option(min=0.001, help="Seconds between lines when piped, and between writes of counts and statistics."),
 ]
 
 

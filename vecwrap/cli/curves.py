@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -16,20 +17,12 @@ from vecwrap.cli.command import Host, Json, Port, command, count_option, termina
 from vecwrap.cli.output import figures_table, print_json, say_where
 from vecwrap.errors import PlotError, cut, install_command, is_installed
 from vecwrap.tools.compare import Compared, Interval, compare, differences, draw_comparison
-from vecwrap.tools.plot import (
-    Run,
-    check,
-    check_suffix,
-    draw,
-    fitting_window,
-    fitting_windows,
-    read_runs,
-    save,
-    step_unit,
-    time_unit,
-)
+from vecwrap.tools.plot import check, check_suffix, draw, fitting_window, fitting_windows, save
+from vecwrap.tools.runs import Run, read_runs, step_unit, time_unit
 
-_SETTINGS, _VERSIONS = attrgetter("settings"), attrgetter("versions")
+_SETTINGS = attrgetter("settings")
+_VERSIONS = attrgetter("versions")
+_RESAMPLED = {"seeds": "seeds", "episodes": "the episodes of one seed"}
 
 
 @command("plot", "runs/ppo runs/a2c --smooth 10,100 --out curves.png --out curves.svg")
@@ -65,16 +58,26 @@ def plot_runs(
     given = None if smooth is None else [_window(text) for text in _parts(smooth)]
     names = _parts(x)
     check(names, given or ())  # before a long file is read
-    pictures = out or [Path("curves.png")]
-    for path in pictures:
-        check_suffix(path)
+    pictures = _pictures(out, Path("curves.png"))
     found = read_runs(runs)
     windows = fitting_windows(found) if given is None else given
     figure = draw(found, names, windows, title)
     for path in pictures:
         save(figure, path)
     console.print(_curves_table(found, max(windows, default=fitting_window(found))))
-    for note in _notes(found, windows):
+    _say(console, _notes(found, windows), pictures)
+
+
+def _pictures(out: list[Path] | None, *default: Path) -> list[Path]:
+    """The pictures that are asked for, refused before a long file is read."""
+    pictures = out or list(default)
+    for path in pictures:
+        check_suffix(path)
+    return pictures
+
+
+def _say(console: Console, notes: Sequence[str], pictures: Sequence[Path]) -> None:
+    for note in notes:
         console.print(Text(note, style="yellow"))
     for path in pictures:
         console.print(Text.assemble(("picture  ", "bold"), str(path)))
@@ -161,9 +164,8 @@ def compare_runs(
 ) -> None:
     """Compare runs of one environment: final returns with 95 % intervals, speed, restarts, and what differs."""
     console = terminal()
-    pictures = out or ([] if as_json or not is_installed("matplotlib") else [Path("compare.png")])
-    for path in pictures:
-        check_suffix(path)
+    drawn = not as_json and is_installed("matplotlib")
+    pictures = _pictures(out, *[Path("compare.png")] * drawn)
     found = read_runs(runs)
     last = fitting_window(found) if last is None else last
     compared = compare(found, last)
@@ -175,26 +177,17 @@ def compare_runs(
         print_json(_comparison_data(found, compared, last), console)
         return
     console.print(_comparison_table(compared, last))
-    if said := _intervals_said(compared):
-        console.print(Text(said, style="dim"))
+    known = [each for each in compared if each.last_return is not None and each.last_return.low is not None]
+    if known:
+        resampled = " or ".join(dict.fromkeys(_RESAMPLED[each.resampled] for each in known))
+        console.print(Text(f"intervals: 95 %, from resampling {resampled}", style="dim"))
     for title, of in (("pipeline", _SETTINGS), ("version", _VERSIONS)):
         if differing := differences(compared, of):
             console.print()
             console.print(_differences_table(title, compared, differing))
-    if alike := _versions_alike(compared):
-        console.print(Text(f"the same versions: {alike}", style="dim"))
-    for note in [*_notes(found, []), *_comparison_notes(found, compared, last)]:
-        console.print(Text(note, style="yellow"))
-    for path in pictures:
-        console.print(Text.assemble(("picture  ", "bold"), str(path)))
+    _say(console, [*_notes(found, []), *_comparison_notes(found, compared, last)], pictures)
     if not pictures:
         console.print(Text(f"no picture, which needs matplotlib: {install_command('plot')}", style="dim"))
-
-
-def _versions_alike(compared: Sequence[Compared]) -> str:
-    known = [each.versions for each in compared if each.versions]
-    alike = [name for name in known[0] if all(each.get(name) == known[0][name] for each in known)] if known else []
-    return ", ".join(f"{name} {', '.join(known[0][name])}" for name in alike)
 
 
 def _comparison_table(compared: Sequence[Compared], last: int) -> Table:
@@ -213,13 +206,6 @@ def _comparison_table(compared: Sequence[Compared], last: int) -> Table:
             "-" if each.restarts is None else f"{each.restarts:,}",
         )
     return table
-
-
-def _intervals_said(compared: Sequence[Compared]) -> str:
-    """What was resampled for the intervals of the last episodes."""
-    known = [each for each in compared if each.last_return is not None and each.last_return.low is not None]
-    found = {each.resampled: "seeds" if each.resampled == "seeds" else "the episodes of one seed" for each in known}
-    return f"intervals: 95 %, from resampling {' or '.join(found.values())}" if found else ""
 
 
 def _interval(found: Interval | None) -> str:
@@ -271,7 +257,7 @@ def watch_folder(
     port: Port = None,
     host: Host = "127.0.0.1",
 ) -> None:
-    """Show a run in the browser, finished or running: curves, figures, plan, log; prints the page's address."""
+    """Show a run in the browser, finished or running: curves, figures, plan; prints the page's address."""
     from vecwrap.live import RunFolder, find_page, serve
 
     console = terminal()

@@ -10,15 +10,16 @@ from typing import Annotated, Any
 import gymnasium
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from vecwrap.cli.command import Evaluation, Json, NoImports, Pipeline, Settings, command, terminal
-from vecwrap.cli.output import print_json, show_findings
+from vecwrap.cli.output import print_json
 from vecwrap.cli.pipelines import read_pipeline
 from vecwrap.env.options import RestartOptions
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, SpecError, did_you_mean
+from vecwrap.errors import PlanError, SpecError, did_you_mean, printable_lines
 from vecwrap.pipeline.backends import find_runner, signature_of
 from vecwrap.pipeline.check import REFUSALS, RULES, Finding, check, not_read, refuse_unknown, severity_of
 from vecwrap.pipeline.files import is_file, names_file
@@ -105,7 +106,7 @@ def check_pipelines(
         for pipeline, findings in found:
             if not findings:
                 console.print(Text.assemble(("good", "bold green"), f"  {pipeline}"))
-            show_findings(findings, pipeline, console)
+            _show_findings(findings, pipeline, console)
         if every:
             console.print(_sum(every))
     return int(any(strict or finding.severity == "error" for finding in every))
@@ -130,6 +131,20 @@ def _sum(findings: Sequence[Finding]) -> Text:
     counts = [f"{n} {what}{'s' * (n != 1)}" for n, what in ((errors, "error"), (warnings, "warning")) if n]
     ignoring = " --ignore ID leaves out what is meant so." if warnings else ""
     return Text.assemble((f"{' and '.join(counts)}.", "bold"), (ignoring, "dim"))
+
+
+def _show_findings(findings: Sequence[Finding], pipeline: str, console: Console) -> None:
+    """Print a block for each finding; ``pipeline`` is named where a finding has no file."""
+    for finding in findings:
+        of_pipeline = finding.file not in ("", "--set")
+        where = finding.where if of_pipeline else ": ".join(filter(None, (pipeline, finding.where)))
+        severity = (finding.severity, "bold red" if finding.severity == "error" else "bold yellow")
+        console.print(Text.assemble(severity, "  ", (finding.id, "bold"), "  ", (printable_lines(where), "cyan")))
+        lines = [Text(printable_lines(finding.reason))]
+        lines += [Text.assemble(("fix: ", "dim"), printable_lines(finding.fix))] if finding.fix else []
+        for line in (*lines, Text(f"see: vecwrap list {finding.id}", "dim")):
+            console.print(Padding(line, (0, 0, 0, 4)) if console.is_terminal else Text("    ") + line)
+        console.print()
 
 
 # -- list -------------------------------------------------------------------------------------------------------------

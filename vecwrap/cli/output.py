@@ -6,18 +6,16 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from vecwrap.errors import cut, printable_lines
-from vecwrap.pipeline.check import Finding
 
 
 class Terminal(Console):
@@ -115,17 +113,3 @@ def figures_table(name: str, *titles: str, whole: bool = False) -> Table:
 
 def say_where(address: str, console: Console) -> None:
     console.print(Text.assemble(("page  ", "bold"), address), soft_wrap=True)
-
-
-def show_findings(findings: Sequence[Finding], pipeline: str, console: Console) -> None:
-    """Print a block for each finding; ``pipeline`` is named where a finding has no file."""
-    for finding in findings:
-        of_pipeline = finding.file not in ("", "--set")
-        where = finding.where if of_pipeline else ": ".join(filter(None, (pipeline, finding.where)))
-        severity = (finding.severity, "bold red" if finding.severity == "error" else "bold yellow")
-        console.print(Text.assemble(severity, "  ", (finding.id, "bold"), "  ", (printable_lines(where), "cyan")))
-        lines = [Text(printable_lines(finding.reason))]
-        lines += [Text.assemble(("fix: ", "dim"), printable_lines(finding.fix))] if finding.fix else []
-        for line in (*lines, Text(f"see: vecwrap list {finding.id}", "dim")):
-            console.print(Padding(line, (0, 0, 0, 4)) if console.is_terminal else Text("    ") + line)
-        console.print()

@@ -1,14 +1,16 @@
 """Pipelines as the commands accept them, and the wrappers that a run adds."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from vecwrap.errors import cut
 from vecwrap.pipeline.environments import find_environment
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_file, names_file, read_yaml
 from vecwrap.pipeline.places import Place, Source, fail
-from vecwrap.pipeline.run_folder import VIDEOS
+from vecwrap.pipeline.run_folder import VIDEOS, Run, other_versions, read_run
 from vecwrap.pipeline.run_output import folder_of, laid_open, outermost, with_folder
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, overridden, refuse_imports
 from vecwrap.pipeline.values import scalar, shown
@@ -23,23 +25,36 @@ def read_pipeline(
     evaluation: bool = False,
     imports: bool = True,
 ) -> PipelineSpec:
-    """Read a file, or a one-line pipeline, and apply overrides.
+    """Read a file, a one-line pipeline, or that of a run folder, and apply overrides.
 
     ``settings`` are the values of ``--set``, ``options`` those of keys with an option of their own, None if not given;
     without ``imports`` the pipeline may not name something to import.
     """
+    spec, _ = read_pipeline_or_run(pipeline, settings, options, evaluation=evaluation, imports=imports)
+    return spec
+
+
+def read_pipeline_or_run(
+    pipeline: str,
+    settings: Sequence[str] | None,
+    options: Mapping[str, Any] | None,
+    *,
+    evaluation: bool,
+    imports: bool,
+) -> tuple[PipelineSpec, Run | None]:
+    """Return the pipeline as `read_pipeline` does, and the run if a run folder was given."""
     path = Path(pipeline)
-    if names_file(pipeline) or is_file(path):
+    run = None
+    if is_file(path / PIPELINE):
+        run = read_run(path, imports=imports)
+        spec = run.resolved
+        _warn_of_versions(run)
+    elif names_file(pipeline) or is_file(path):
         spec = PipelineSpec.load(path) if imports else load_without_imports(path)
     else:
         spec = PipelineSpec.parse(pipeline)
         if not imports:
             refuse_imports(spec)
-        if is_file(path / PIPELINE):
-            fail(
-                pipeline,
-                f"expected a pipeline, got a run folder; `vecwrap load` takes it, and {path / PIPELINE} is one",
-            )
     overrides = read_settings(settings)
     given = {key: value for key, value in (options or {}).items() if value is not None}
     for key in given:
@@ -48,7 +63,17 @@ def read_pipeline(
     places = {**dict.fromkeys(overrides, Place("--set")), **{key: Place(f"--{key}") for key in given}}
     if not imports:
         refuse_imported(spec, {**given, **overrides}, places)
-    return in_mode(spec, "eval" if evaluation else "train", {**given, **overrides}, places)
+    mode: Literal["train", "eval"] = "eval" if evaluation else "train"
+    changes = {**given, **overrides}
+    if run is None:
+        return in_mode(spec, mode, changes, places), None
+    return run.pipeline(mode, changes, places), run
+
+
+def _warn_of_versions(run: Run) -> None:
+    for name, (then, now) in other_versions(run.facts).items():
+        installed = "and is not installed" if now is None else f"and {now} is installed: the stream may differ"
+        warnings.warn(f"{run.folder}: {cut(name, 200)} was {cut(then, 200)}, {installed}", RuntimeWarning, stacklevel=2)
 
 
 def refuse_imported(spec: PipelineSpec, overrides: Mapping[str, Any], places: Mapping[str, Place]) -> None:

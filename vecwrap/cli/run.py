@@ -1,11 +1,13 @@
-"""``vecwrap run`` steps a pipeline under a policy and reports the results; ``vecwrap load`` shows and reruns a run."""
+"""``vecwrap run`` steps a pipeline, or that of a run folder, under a policy and reports the results."""
 
 import contextlib
 import math
+import os
 import secrets
 import shlex
 import signal
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,19 +24,17 @@ from rich.table import Table
 from rich.text import Text
 
 from vecwrap.cli import command as cli
-from vecwrap.cli.journal import Journal, refuse_taken
-from vecwrap.cli.output import name_table, print_json, say_where, show_findings
-from vecwrap.cli.pipelines import read_pipeline, read_settings, refuse_imported, with_images, with_monitor, with_videos
+from vecwrap.cli.output import name_table, say_where
+from vecwrap.cli.pipelines import read_pipeline_or_run, with_images, with_monitor, with_videos
 from vecwrap.env.games import one_a_game
 from vecwrap.env.picture import SIZE, game_labels, labelled
-from vecwrap.env.saving import read_state, write_whole
+from vecwrap.env.saving import statistics_dict, write_state, write_whole
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError, SpecError, VecwrapError, cut
+from vecwrap.errors import PlanError, SpecError, VecwrapError, paths_looked_at
 from vecwrap.pipeline.build import build_plan, rebuild
-from vecwrap.pipeline.check import check
-from vecwrap.pipeline.places import Place
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.run_folder import VIDEOS, Run, other_versions, read_run
+from vecwrap.pipeline.run_folder import Run
+from vecwrap.pipeline.run_output import folder_of, refuse_unwritable_folder
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.factories import draws_none
@@ -44,7 +44,7 @@ from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interru
 from vecwrap.tools.trained import TrainedPolicy, refuse_nothing_learnt, refuse_pickles, use_vec_normalize
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here
-from vecwrap.wrappers.recording.run_record import FINISHED, INTERRUPTED, LOG, PIPELINE, PROGRESS, said
+from vecwrap.wrappers.recording.run_record import FACTS, FINISHED, INTERRUPTED, PIPELINE, STATISTICS, said
 from vecwrap.wrappers.tile import Tile
 from vecwrap.wrappers.video import Video
 from vecwrap.wrappers.window.viewer import Viewer
@@ -94,13 +94,13 @@ def run(
     evaluation: cli.Evaluation = False,
     no_imports: cli.NoImports = False,
 ) -> int:
-    """Step a pipeline under a policy: a live table, a summary, monitor.csv, a picture; with --out a run folder."""
+    """Step a pipeline, or a run's again, under a policy: a live table, a summary, a picture, and a run folder."""
     if no_imports:
         refuse_pickles(policy, stats)
     pickled = stats if stats is not None and stats.suffix == ".pkl" else None
     own = None if stats is None or pickled is not None else str(stats)
     options = {"n": n, "seed": seed, "backend": backend, "stats": own}
-    spec = read_pipeline(pipeline, settings, options, evaluation=evaluation, imports=not no_imports)
+    spec, again = read_pipeline_or_run(pipeline, settings, options, evaluation=evaluation, imports=not no_imports)
     if (port is not None or host != "127.0.0.1") and not watched:
         raise SpecError("--port and --host are of the page: expected --watch beside them")
     page = (port, host) if watched else None
@@ -117,41 +117,40 @@ def run(
         evaluation=evaluation,
         page=page,
     )
-    return run_pipeline(spec, chosen, cli.terminal())
+    return run_pipeline(spec, chosen, cli.terminal(), again)
 
 
-def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, loaded: Run | None = None) -> int:
-    """Run a pipeline, or a folder's; return the exit status. A failure while stepping is raised after the summary."""
+def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, again: Run | None) -> int:
+    """Run a pipeline, or a run ``again`` with its statistics; return the exit status.
+
+    A failure while stepping is raised after the summary.
+    """
     out = settings.out
     if settings.snapshot is not None and settings.snapshot.suffix not in PICTURES:
         raise PlanError(f'--snapshot: expected a file {", ".join(PICTURES)}, got "{settings.snapshot}"')
     if out is not None:
         refuse_taken(out)
+        refuse_unwritable_folder(out, "--out", "give another")
         if spec.seed is None:  # so that the folder can record it
             spec = spec.override(seed=secrets.randbelow(2**31))
     spec = with_images(with_monitor(spec, out))
+    if out is None:
+        _refuse_own_folder(spec)
     if settings.record:
         spec = with_videos(spec, out)
     planned = plan(spec)
     with console.status("starting ...") if console.is_terminal else contextlib.nullcontext():
         pickled = None if settings.statistics is None else partial(use_vec_normalize, settings.statistics)
-        env = build_plan(planned, pickled) if loaded is None else rebuild(loaded, spec)
+        env = build_plan(planned, pickled) if pickled or again is None else rebuild(again, spec)
     with contextlib.ExitStack() as files, env, interruptible() as interrupt:
         running = _Running(env, settings, interrupt, console)
         env.action_space.seed(spec.seed)
         act = find_policy(settings.policy, env, settings.algorithm)
         if isinstance(act, TrainedPolicy):
             running.policy = f"{settings.policy} ({act.algorithm})"
-            statistics = pickled or planned.pipeline.stats or (loaded and loaded.statistics)
+            statistics = pickled or planned.pipeline.stats or (again and again.statistics)
             if statistics is None:
                 refuse_nothing_learnt(env, settings.policy)
-        if out is None:
-            another = "Give another folder with --out, or as the monitor wrapper's dir."
-            refuse_taken(seen_from_here(running.folder), another, (PROGRESS, LOG))
-        else:
-            journal = running.journal = Journal(out, running.record)
-            files.callback(journal.close)
-            files.enter_context(journal.warnings_too())
         if settings.page is not None:
             from vecwrap.live import watch
 
@@ -160,6 +159,29 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
             say_where(page.address, console)
         running.go(act)
         return running.finish()
+
+
+@paths_looked_at(SpecError)
+def refuse_taken(folder: Path) -> None:
+    """Refuse a folder that holds a run: its files would be mixed with, or moved aside by, those of the next."""
+    files = [name for name in (PIPELINE, FACTS, STATISTICS) if (folder / name).exists()]
+    if files:
+        raise SpecError(
+            f"{folder}: there is a run already ({', '.join(files)}), and it stays as it is. Give another folder "
+            f"with --out, or delete this one. To go on with its statistics: vecwrap run {shlex.quote(str(folder))} "
+            "--steps 20000 --out ANOTHER."
+        )
+
+
+@paths_looked_at(SpecError)
+def _refuse_own_folder(spec: PipelineSpec) -> None:
+    """Refuse ``RUN/pipeline.yaml`` whose monitor would write into RUN; the run itself writes elsewhere."""
+    file = Path(spec.source.file or ".")
+    folder = folder_of(spec, "monitor")
+    assert folder is not None
+    is_own = file.name == PIPELINE and os.path.realpath(file.parent) == os.path.realpath(folder)
+    if (folder / FACTS).exists() and is_own:
+        refuse_taken(seen_from_here(file.parent))
 
 
 class _Running:
@@ -177,7 +199,6 @@ class _Running:
         self.folder = self._monitor.dir
         self.record = self._monitor.record
         self.record.facts["policy"] = settings.policy
-        self.journal: Journal | None = None
         self._counted, self._tally = _counted(env, settings)
         self._limit = settings.steps
         if settings.steps is None and settings.episodes is None:
@@ -190,10 +211,9 @@ class _Running:
     def go(self, act: Policy) -> None:
         """Step until something ends the run, then write what is left to write, take the picture, and close."""
         stopped_by = self._attempt(lambda: self._step(act))
-        self._count_restarts()
-        if self.journal is not None:
-            torn = stopped_by is not None and not isinstance(stopped_by, VecwrapError)  # amid a step of the wrappers
-            self.journal.note(self._env, self._tally, torn=torn)
+        self.record.update(**self._counts())
+        if stopped_by is None or isinstance(stopped_by, VecwrapError):  # else within a step of the wrappers
+            self._write_statistics()
         if stopped_by is None:
             self._attempt(self._take_picture)  # last: rendering may end the process, as without a display
         self._record_end()
@@ -237,10 +257,6 @@ class _Running:
         """Print the summary, once all files of the environment are closed; return the exit status."""
         summary = self._summary()
         self._record_end()  # again, for closing may have failed
-        if self.journal is not None:
-            self.journal.say(summary)
-            if self._failure is not None:
-                self.journal.say(Text(f"error: {said(self._failure)}"))
         self._print(summary)
         if self._failure is not None:
             raise self._failure
@@ -249,13 +265,26 @@ class _Running:
     # -- while it runs -------------------------------------------------------------------------------------------------
 
     def _note(self) -> None:
-        """Print a line if no table is shown, and write a row to the folder."""
-        line = Text("  ".join(f"{name} {value}" for name, value in self._figures()))
+        """Print a line if no table is shown, and write the counts and the statistics, which a kill would lose."""
         if not self._console.is_terminal:
-            self._print(line)
-        if self.journal is not None:
-            self.journal.say(line)
-            self.journal.note(self._env, self._tally)
+            self._print(Text("  ".join(f"{name} {value}" for name, value in self._figures())))
+        self.record.update(**self._counts())
+        self._write_statistics()
+
+    def _write_statistics(self) -> None:
+        """Write the running statistics into the folder of ``--out``; a full disk is a warning and ends nothing."""
+        state = statistics_dict(self._env)
+        if self._settings.out is None or not any(state["statistics"]):
+            return
+        path = self.folder / STATISTICS
+        try:
+            write_state(path, state)
+        except OSError as error:
+            warnings.warn(
+                f"--out: {path} cannot be written ({error}); the run goes on; what was written stays",
+                RuntimeWarning,
+                stacklevel=1,  # one warning, wherever it is called from
+            )
 
     def _print(self, what: Text | Table) -> None:
         """Print it; a closed pipe (`| head`) ends a run like Ctrl-C."""
@@ -271,7 +300,6 @@ class _Running:
         return name_table([*self._figures(), ("", ProgressBar(total or 1, done, width=40))])
 
     def _figures(self) -> list[tuple[str, str]]:
-        self._count_restarts()
         tally, score = self._tally, "-"
         if tally.recent_score is not None:
             mean, spread = tally.recent_score
@@ -283,22 +311,25 @@ class _Running:
             ("episodes", f"{tally.episodes:,}"),
             ("score", score),
         ]
-        return [*figures, ("restarts", f"{tally.restarts:,}")] if tally.restarts else figures
+        return [*figures, ("restarts", f"{self._restarts:,}")] if self._restarts else figures
 
-    def _count_restarts(self) -> None:
-        self._tally.restarts = int(self._env.health().restarts.sum())
+    @property
+    def _restarts(self) -> int:
+        return int(self._env.health().restarts.sum())
 
     # -- at its end ----------------------------------------------------------------------------------------------------
 
-    def _record_end(self) -> None:
+    def _counts(self) -> dict[str, Any]:
         tally = self._tally
-        self.record.end(
-            self._end(),
-            steps=tally.steps,
-            episodes=tally.episodes,
-            seconds=round(tally.seconds, 3),
-            restarts=tally.restarts,
-        )
+        return {
+            "steps": tally.steps,
+            "episodes": tally.episodes,
+            "seconds": round(tally.seconds, 3),
+            "restarts": self._restarts,
+        }
+
+    def _record_end(self) -> None:
+        self.record.end(self._end(), **self._counts())
 
     def _end(self) -> str:
         if self._failure is not None:
@@ -325,8 +356,8 @@ class _Running:
                 ("score", f"{scores.mean():.2f} ± {scores.std():.2f}, from {scores.min():g} to {scores.max():g}"),
                 ("length", f"{lengths.mean():.0f} agent steps, from {lengths.min()} to {lengths.max()}"),
             ]
-        if tally.restarts:
-            lines.append(("restarts", f"{tally.restarts:,} sub-environments were lost and recreated"))
+        if self._restarts:
+            lines.append(("restarts", f"{self._restarts:,} sub-environments were lost and recreated"))
         lines += [("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()]
         if "tensorboard" in self._monitor.log:
             folder = shlex.quote(str(seen_from_here(self.folder)))
@@ -336,9 +367,9 @@ class _Running:
         lines.append(("picture", self._picture))
         if self._settings.page is not None:
             lines.append(("page", f"shown again by: vecwrap watch {shlex.quote(str(seen_from_here(self.folder)))}"))
-        if self.journal is not None:
-            whole = self.journal.folder
-            lines.append(("folder", f"{whole}, rebuilt by: vecwrap load {shlex.quote(str(whole))}"))
+        if self._settings.out is not None:
+            out = str(self._settings.out)
+            lines.append(("folder", f"{out}, run again by: vecwrap run {shlex.quote(out)}"))
         return name_table(lines)
 
 
@@ -379,120 +410,3 @@ def _picture(env: VecEnv) -> NDArray[np.uint8]:
     for i, episode in ended.items():
         scores[i], lengths[i] = episode[:2]
     return labelled(frames, game_labels(scores, lengths), [i in ended for i in range(len(frames))], SIZE)
-
-
-# -- load -------------------------------------------------------------------------------------------------------------
-
-_FOR_A_RUN = ("policy", "out", "record", "snapshot", "interval")
-
-
-@cli.command("load", "runs/tonight --eval --episodes 20 --policy my_agent:act")
-def load(
-    folder: Annotated[Path, typer.Argument(help="A folder written by `vecwrap run --out`.", metavar="FOLDER")],
-    steps: Annotated[
-        int | None,
-        cli.count_option(help="Agent steps over all sub-environments. Without this and --episodes, nothing is run."),
-    ] = None,
-    episodes: cli.Episodes = None,
-    policy: cli.PolicyName = "random",
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="A folder to write, as with `vecwrap run`. Default: only monitor.csv and tiles.png, in FOLDER/loaded, "
-            "or FOLDER/eval with --eval."
-        ),
-    ] = None,
-    record: cli.Record = False,
-    snapshot: cli.Snapshot = None,
-    interval: cli.Interval = 10.0,
-    settings: cli.Settings = None,
-    evaluation: cli.Evaluation = False,
-    no_imports: cli.NoImports = False,
-    as_json: cli.Json = False,
-) -> int:
-    """Show a run's folder, check that it can be rebuilt, and with --steps or --episodes run it again."""
-    again = steps is not None or episodes is not None
-    if as_json and again:
-        raise SpecError("load: --json prints the folder's contents; leave out --steps and --episodes, or --json.")
-    chosen = RunSettings(
-        policy=policy,
-        steps=steps,
-        episodes=episodes,
-        out=out,
-        record=record,
-        interval=interval,
-        snapshot=snapshot,
-        evaluation=evaluation,
-    )
-    default = RunSettings()
-    idle = [name for name in _FOR_A_RUN if getattr(chosen, name) != getattr(default, name) and not again]
-    if idle:
-        options = ", ".join(f"--{name}" for name in idle)
-        raise SpecError(f"load: {options}: expected --steps or --episodes too; without them nothing is run.")
-    console = cli.terminal()
-    if no_imports:
-        refuse_pickles(policy, None)
-    found = read_run(folder, imports=not no_imports)
-    overrides = read_settings(settings)
-    places = dict.fromkeys(overrides, Place("--set"))
-    if no_imports:
-        refuse_imported(found.resolved, overrides, places)
-    spec = found.pipeline("eval" if evaluation else "train", overrides, places)
-    resolved = plan(spec).pipeline
-    findings = check(spec)
-    facts = _facts(found, resolved)
-    status = int(any(finding.severity == "error" for finding in findings))
-    if as_json:
-        print_json({**facts, "findings": [finding.to_dict() for finding in findings]}, console)
-        return status
-    elsewhere = ("rebuilt", "installed")  # by `vecwrap explain`, and by the warnings
-    console.print(name_table((name, _words(fact)) for name, fact in facts.items() if name not in elsewhere))
-    for name, (then, now) in other_versions(found.facts).items():
-        installed = "and is not installed" if now is None else f"and {now} is installed: the stream may differ"
-        console.print(
-            Text.assemble(("warning", "bold yellow"), f"  {cut(name, 200)} was {cut(then, 200)}, {installed}")
-        )
-    show_findings(findings, str(found.folder / PIPELINE), console)
-    return run_pipeline(spec, chosen, console, loaded=found) if again else status
-
-
-def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:
-    """Everything known about a run, as plain data."""
-    facts = {key: value for key, value in run.facts.items() if key not in ("pipeline", "versions")}
-    return {
-        "folder": str(run.folder),
-        "pipeline": run.resolved.hash,
-        **facts,
-        "statistics": None if run.statistics is None else _statistics(run.statistics),
-        "files": _files(run.folder),
-        "versions": dict(run.facts.get("versions", {})),
-        "installed": {name: now for name, (_, now) in other_versions(run.facts).items()},
-        "rebuilt": resolved.to_dict(),
-        "rebuilt_hash": resolved.hash,
-    }
-
-
-def _statistics(path: Path) -> dict[str, dict[str, float]]:
-    """How many values each wrapper's statistics have seen."""
-    state = read_state(path)
-    wrappers = zip(reversed(state["chain"]["wrappers"]), state["statistics"], strict=True)
-    return {
-        name: {key: values["count"] for key, values in statistics.items()}
-        for name, statistics in wrappers
-        if statistics
-    }
-
-
-def _files(folder: Path) -> list[str]:
-    """The files there, except those that a rebuilt run wrote."""
-    names = [path.name for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")]
-    return names + sorted(f"{VIDEOS}/{path.name}" for path in (folder / VIDEOS).glob("*.mp4"))
-
-
-def _words(value: Any) -> str:
-    """A fact in one line."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_words(item)}" for key, item in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_words, value))
-    return "-" if value is None else f"{round(value, 2):,.12g}" if isinstance(value, float) else str(value)

@@ -16,11 +16,10 @@ from vecwrap.live.standing import facts_of, results_of, standing
 from vecwrap.selfplay.pool_files import PoolFolder
 from vecwrap.selfplay.results import Results
 from vecwrap.tools.compare import Record, read_record
-from vecwrap.tools.plot import PATTERN, Run, read_runs
-from vecwrap.wrappers.recording.run_record import FACTS, LOG, PIPELINE, PROGRESS
+from vecwrap.tools.runs import PATTERN, Run, read_runs
+from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE
 
 MOST_TEXT = 200_000  # bytes of a text file
-MOST_LOG = 20_000  # its last bytes
 READ_SHARE = 10  # reading files that grow may take a tenth of the time
 QUIET = 60.0  # seconds without a change, after which a run without an end may have been killed
 
@@ -90,7 +89,6 @@ class RunFolder:
             "versions": [[cut(printable(name), 60), cut(printable(text), 60)] for name, text in record.versions.items()]
             if record
             else [],
-            "log": self._text(LOG, of_end=True),
             "picture": PICTURE if self.file(PICTURE) else None,
             "videos": self._videos(),
         }
@@ -128,15 +126,12 @@ class RunFolder:
         found = [path for path in self._listing.videos if self._within(path)]
         return [str(path.relative_to(self.folder)) for path in found]
 
-    def _text(self, name: str, *, of_end: bool = False) -> str:
+    def _text(self, name: str) -> str:
         path = self._within(self.folder / name)
         if path is None:
             return ""
         try:
             with open_regular(path) as file:
-                if of_end and os.fstat(file.fileno()).st_size > MOST_LOG:
-                    file.seek(-MOST_LOG, os.SEEK_END)
-                    file.readline(MOST_LOG)  # which may have lost its beginning
                 return printable_lines(file.read(MOST_TEXT).decode(errors="replace"))
         except OSError as error:
             return f"{name}: cannot be read ({error.strerror})"
@@ -174,7 +169,7 @@ class RunFolder:
         self._listing = list_run(self.folder)
 
     def _read_record(self) -> None:
-        self._check(self.folder / name for name in (FACTS, PROGRESS, PIPELINE))
+        self._check(self.folder / name for name in (FACTS, PIPELINE))
         self._record = read_record(self.folder)
 
     def _read_runs(self) -> None:
@@ -196,7 +191,7 @@ class RunFolder:
 
     def _look_at_shown(self) -> None:
         """What is not read here, but shown or played."""
-        self._refuse_outside([self.folder / LOG, self.folder / PICTURE, *self._listing.videos])
+        self._refuse_outside([self.folder / PICTURE, *self._listing.videos])
 
     def _check(self, paths: Iterable[Path]) -> None:
         """Refuse files that cannot be read, or would take too long."""

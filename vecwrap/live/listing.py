@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from vecwrap.pipeline.run_folder import VIDEOS
-from vecwrap.tools.plot import PATTERN
-from vecwrap.wrappers.recording.run_record import FACTS, LOG, PIPELINE, PROGRESS
+from vecwrap.tools.runs import PATTERN
+from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE
 
 PICTURE, POOL, RESULTS = "tiles.png", "pool.json", "results"
 MAX_ENTRIES = 10_000  # that are looked at, those of the folder itself first
@@ -39,7 +39,7 @@ class Listing:
         return found + [(path, 0, 0) for path in self.videos]
 
     def named(self) -> list[Path]:
-        return [self.folder / name for name in (FACTS, PROGRESS, PIPELINE, LOG, PICTURE)]
+        return [self.folder / name for name in (FACTS, PIPELINE, PICTURE)]
 
 
 def list_run(folder: Path) -> Listing:

@@ -32,7 +32,7 @@ from vecwrap.rows.batch import Batch, copy, row
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.selfplay.opponents import Opponents
 from vecwrap.sources.factories import draws_none
-from vecwrap.tools.plot import LARGEST, Run, Seed, read_runs
+from vecwrap.tools.runs import LARGEST, Run, Seed, read_runs
 from vecwrap.wrappers.monitor import Monitor
 
 FRAMES_EACH = 0.2  # seconds between two frames of a row
@@ -131,7 +131,7 @@ class Live:
 
     def about(self) -> dict[str, Any]:
         shown = {"plan": self._plan, "standing": self._standing}
-        return {**shown, "versions": [], "log": "", "picture": None, "videos": []}
+        return {**shown, "versions": [], "picture": None, "videos": []}
 
     def runs(self) -> list[Run]:
         return self._latest

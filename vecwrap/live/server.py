@@ -31,7 +31,7 @@ from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import PlanError, cut, in_a_line, install_command, is_installed, printable
 from vecwrap.live.connections import Connections, connection_of
 from vecwrap.live.source import Source, curves
-from vecwrap.tools.plot import AXES
+from vecwrap.tools.runs import AXES
 
 PORT = 8642  # free in IANA's list
 PORTS = 20  # that are tried from there on, for a second run

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from vecwrap.errors import cut, printable
-from vecwrap.tools.plot import LARGEST, MOST_POINTS, Run, curve, quantiles, step_unit, thinned, time_unit
+from vecwrap.tools.plot import MOST_POINTS, curve, quantiles, thinned
+from vecwrap.tools.runs import LARGEST, Run, step_unit, time_unit
 
 MOST_EPISODES = 2_000  # of a run, each a dot
 MOST_RUNS = 50

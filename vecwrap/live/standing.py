@@ -14,7 +14,7 @@ from vecwrap.selfplay.pool_files import Fact, PoolFolder
 from vecwrap.selfplay.ratings import Ratings, bradley_terry
 from vecwrap.selfplay.results import LEARNER, Results
 from vecwrap.selfplay.standings import score_matrix, snapshot_steps
-from vecwrap.tools.plot import Run
+from vecwrap.tools.runs import Run
 
 MOST_PLAYERS = 24
 MOST_SNAPSHOTS = 500  # in the chart

@@ -11,7 +11,7 @@ import json
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -21,15 +21,13 @@ import vecwrap
 from vecwrap.env.saving import read_state
 from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import SpecError, cut, paths_looked_at, printable
-from vecwrap.pipeline import registry
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import read_text
+from vecwrap.pipeline.paths import moved
 from vecwrap.pipeline.places import Place, fail
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec, load_without_imports
-from vecwrap.pipeline.values import Settings, is_path
-from vecwrap.pipeline.words import WrapperSpec
-from vecwrap.sources.declares import declared_by
+from vecwrap.pipeline.values import Settings
 from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, STATISTICS
 
 VIDEOS = "videos"
@@ -102,25 +100,6 @@ def _refuse_missing(folder: Path) -> None:
             f"{folder}: the pipeline of this run cannot be built from its folder, because parts of it existed only in "
             f"the program that ran: {parts}. Build it with the program's own call, and with stats= for statistics."
         )
-
-
-def moved(pipeline: PipelineSpec, folder: Path, to: Path) -> PipelineSpec:
-    """Return a resolved pipeline with the paths within a folder, its evaluation's too, moved to another one."""
-    wrappers, section = _paths_within(pipeline.wrappers, folder, to), dict(pipeline.eval)
-    if isinstance(section.get("wrappers"), tuple):
-        section["wrappers"] = _paths_within(section["wrappers"], folder, to)
-    return dataclasses.replace(pipeline, wrappers=wrappers, eval=Settings(section))
-
-
-def _paths_within(wrappers: Sequence[WrapperSpec], folder: Path, to: Path) -> tuple[WrapperSpec, ...]:
-    root, changed = os.path.realpath(folder), []
-    for wrapper in wrappers:
-        kwargs = dict(wrapper.kwargs)
-        for key in declared_by(registry.wrappers.find(wrapper.target, wrapper.where)).path_parameters & kwargs.keys():
-            if is_path(kwargs[key]) and (path := Path(os.path.realpath(kwargs[key]))).is_relative_to(root):
-                kwargs[key] = str(to / path.relative_to(root))
-        changed.append(dataclasses.replace(wrapper, kwargs=Settings(kwargs)))
-    return tuple(changed)
 
 
 def read_facts(path: Path) -> Mapping[str, Any]:

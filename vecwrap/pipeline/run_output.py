@@ -15,10 +15,10 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline.changes import KEYS, with_argument
 from vecwrap.pipeline.environments import engine_of, module_of
+from vecwrap.pipeline.paths import moved
 from vecwrap.pipeline.places import MAX_DEPTH, Source, fail
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.registry import wrappers
-from vecwrap.pipeline.run_folder import moved
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec
 from vecwrap.pipeline.values import as_data, copied, is_mapping, is_scalar, shown
 from vecwrap.pipeline.words import WrapperSpec
@@ -62,7 +62,7 @@ def with_out_around(
         spec = with_out(spec, out)
     refuse_homeless(config, spec)
     for folder in folders_of(laid_open(spec), "monitor"):
-        _refuse_unwritable(folder)
+        refuse_unwritable_folder(folder)
     return spec.wrappers
 
 
@@ -121,10 +121,13 @@ def _folder_of(wrapper: WrapperSpec) -> Path | None:
 def refuse_unwritable(planned: Plan) -> None:
     """Refuse a monitor whose folder nothing can be written into, before anything is started."""
     for folder in folders_of(planned.pipeline, "monitor"):
-        _refuse_unwritable(folder)
+        refuse_unwritable_folder(folder)
 
 
-def _refuse_unwritable(folder: Path | None) -> None:
+def refuse_unwritable_folder(
+    folder: Path | None, where: str = "monitor: dir", remedy: str = "give another, or leave dir out"
+) -> None:
+    """Refuse a folder in which nothing can be created."""
     if folder is None:
         return
     try:
@@ -133,8 +136,8 @@ def _refuse_unwritable(folder: Path | None) -> None:
             pass
     except OSError as error:
         raise PlanError(
-            f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(folder)}": '
-            f"{error.strerror or error}; give another, or leave dir out"
+            f'{where}: expected a folder that files can be written to, got "{seen_from_here(folder)}": '
+            f"{error.strerror or error}; {remedy}"
         ) from error
 
 

@@ -55,23 +55,11 @@ def ratings_csv(ratings: Ratings) -> str:
     greedy,190.8,401.2,1,random,
     random,0.0,0.0,1,random,
     """
-    order = np.argsort(-ratings.points, kind="stable")
-    lines = [
-        (
-            ratings.players[i],
-            *_known(ratings.points[i]),
-            *_known(ratings.errors[i]),
-            int(ratings.games[i]),
-            ratings.anchor,
-            ratings.resampled,
-        )
-        for i in order
-    ]
+    lines = []
+    for i in np.argsort(-ratings.points, kind="stable"):
+        known = [round(float(of[i]), 1) if np.isfinite(of[i]) else "" for of in (ratings.points, ratings.errors)]
+        lines.append((ratings.players[i], *known, int(ratings.games[i]), ratings.anchor, ratings.resampled))
     return _csv(["player", "rating", "error", "games", "anchor", "resampled"], lines)
-
-
-def _known(value: float) -> tuple[float | str]:
-    return (round(float(value), 1) if np.isfinite(value) else "",)
 
 
 def _csv(header: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
@@ -176,22 +164,20 @@ def rating_curve(
     at = np.arange(1.0, len(names) + 1) if x is None else np.asarray(x, np.float64)
     if at.shape != (len(names),):
         raise PlotError(f"rating_curve: x: expected {len(names)} numbers, one for each player, got {len(at)}")
-    index = {name: i for i, name in enumerate(ratings.players)}
-    points = np.array([ratings.points[index[name]] if name in index else np.nan for name in names])
-    errors = np.array([ratings.errors[index[name]] if name in index else np.nan for name in names])
+    known = dict(zip(ratings.players, zip(ratings.points, ratings.errors, strict=True), strict=True))
+    points, errors = np.array([known.get(name, (np.nan, np.nan)) for name in names]).reshape(-1, 2).T
     if not np.isfinite(points).any():
         raise PlotError("rating_curve: expected snapshots with ratings, got none; let them play first")
     figure = new_figure(4.2)
     panel = figure.subplots()
-    with np.errstate(invalid="ignore"):
-        below, above = points - NINETY_FIVE * errors, points + NINETY_FIVE * errors
-    panel.fill_between(at, below, above, where=np.isfinite(above - below), color=COLOURS[0], alpha=0.18, linewidth=0)
+    spread = np.where(np.isfinite(errors), NINETY_FIVE * errors, np.nan)
+    panel.fill_between(at, points - spread, points + spread, color=COLOURS[0], alpha=0.18, linewidth=0)
     panel.plot(at, points, color=COLOURS[0], marker="o", ms=3, linewidth=1.8)
-    for name in ratings.players:
-        if name not in names and np.isfinite(ratings.points[index[name]]):
-            panel.axhline(ratings.points[index[name]], color="#8C8C8C", linestyle="--", linewidth=1)
+    for name, (rating, _) in known.items():
+        if name not in names and np.isfinite(rating):
+            panel.axhline(rating, color="#8C8C8C", linestyle="--", linewidth=1)
             panel.annotate(
-                short(name), (1, ratings.points[index[name]]), xycoords=("axes fraction", "data"), fontsize=8,
+                short(name), (1, rating), xycoords=("axes fraction", "data"), fontsize=8,
                 ha="right", va="bottom", color="#555555", parse_math=False,
             )  # fmt: skip
     panel.set_title(cut(printable(title), 200), parse_math=False)

@@ -92,13 +92,13 @@ class Tournament:
         for name, text in tables.items():
             standings.write_csv(folder / name, text)
         pictures = {"games.png": standings.heat_map(self.results, self.ladder)}
-        if snapshots := [name for name in self.ratings.players if name[:1].isdigit()]:
+        snapshots = {name for name in self.ratings.players if name[:1].isdigit()}
+        if snapshots and snapshots <= self.steps.keys():
             trained = [name for name in self.steps if name in snapshots]
-            if len(trained) == len(snapshots):
-                x = [self.steps[name] for name in trained]
-                pictures["ratings.png"] = standings.rating_curve(self.ratings, trained, x=x, x_label="steps")
-            else:
-                pictures["ratings.png"] = standings.rating_curve(self.ratings)
+            x = [self.steps[name] for name in trained]
+            pictures["ratings.png"] = standings.rating_curve(self.ratings, trained, x=x, x_label="steps")
+        elif snapshots:
+            pictures["ratings.png"] = standings.rating_curve(self.ratings)
         for name, figure in pictures.items():
             plot.save(figure, folder / name)
         return tuple(folder / name for name in (*tables, *pictures))

@@ -6,8 +6,6 @@ Statistical Precipice": percentiles of bootstrap samples, here over the seeds of
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecwrap.env.untrusted import read_bytes
 from vecwrap.errors import PlotError, paths_looked_at, printable
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.files import read_text, read_yaml
 from vecwrap.pipeline.run_folder import read_facts
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.declares import declared_by
-from vecwrap.tools.plot import Run, Seed, add_legend, draw_curves, fitting_window, look, new_figure, plain, short
-from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, PROGRESS, RUNNING
+from vecwrap.tools.plot import add_legend, draw_curves, fitting_window, look, new_figure, plain, short
+from vecwrap.tools.runs import Run, Seed
+from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, RUNNING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +35,6 @@ __all__ = ["Compared", "Interval", "compare", "differences", "draw_comparison", 
 NOT_ENDED = "has not ended, or was killed"
 CONFIDENCE = 95  # per cent
 RESAMPLES = 5_000
-MAX_PROGRESS_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -198,8 +195,6 @@ def _joined(seeds: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
 def read_record(folder: Path) -> Record:
     """Read the record of a run's folder."""
     facts = read_facts(folder / FACTS)
-    if facts.get("end") in (None, RUNNING):  # it was killed, or runs still
-        facts = {**facts, **_read_progress(folder / PROGRESS)}
     end = facts.get("end", "finished")
     return Record(
         seconds=_number(facts.get("seconds")),
@@ -227,16 +222,6 @@ def _all_settings(folder: Path, facts: Mapping[str, Any]) -> dict[str, str]:
         return found
     except RecursionError:
         raise PlotError(f"{folder / FACTS}: nested too deep; is it a file of vecwrap?") from None
-
-
-def _read_progress(path: Path) -> dict[str, Any]:
-    """The last complete row of ``progress.csv``, under the names of ``run.json``."""
-    if not os.path.lexists(path):
-        return {}
-    text = read_bytes(path, MAX_PROGRESS_BYTES, follow=False).decode(errors="replace")
-    rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
-    row = rows[-1] if rows else {}
-    return {"seconds": row.get("time"), "steps": row.get("steps"), "restarts": row.get("restarts")}
 
 
 def _number(value: Any) -> float | None:

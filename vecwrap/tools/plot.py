@@ -1,16 +1,12 @@
-"""Learning curves from monitor files: read, smoothed, drawn. For ``vecwrap plot`` and scripts (docs/plotting.md).
+"""Learning curves of runs: smoothed, drawn. For ``vecwrap plot`` and scripts (docs/plotting.md).
 
-Reading and smoothing need only NumPy; matplotlib (extra ``plot``) is imported when a picture is drawn.
+Smoothing needs only NumPy; matplotlib (extra ``plot``) is imported when a picture is drawn.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from vecwrap.env.saving import write_whole
-from vecwrap.env.untrusted import read_bytes
-from vecwrap.errors import PlotError, cut, did_you_mean, install_command, paths_looked_at, printable, printable_lines
-from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
-from vecwrap.sources.seats import MOST_SEATS
+from vecwrap.errors import PlotError, cut, did_you_mean, install_command, printable, printable_lines
+from vecwrap.rows.step_result import FloatArray, IntArray
+from vecwrap.tools.runs import AXES, Run, Seed, read_runs, step_unit, time_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,314 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AXES", "Curve", "Run", "Seed", "curve", "draw", "fitting_window", "read_runs", "save"]
 
-PATTERN = "*monitor.csv"
-MAX_MONITOR_BYTES = 2_000_000_000
-_MOST = 2**53  # steps of an episode: more is no count, and not exact in float64
-_MOST_DIGITS = 15  # of all steps
-LARGEST = 1e150  # a score whose square, which a spread needs, is still finite
-
-
-# -- one file ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class MonitorLog:
-    """One file: m episodes, in the order in which they ended."""
-
-    header: Mapping[str, Any]  # empty if the run was killed before writing it
-    scores: FloatArray  # not finite if the file says so
-    lengths: IntArray
-    ends: FloatArray  # seconds from the header's ``t_start``, never decreasing
-    lost: BoolArray  # ended because the sub-environment was lost, so that there is no score
-    envs: IntArray  # which sub-environment each was of; -1 if the file does not say
-    steps: FloatArray  # agent steps of all sub-environments by then; NaN if the file does not say
-    unreadable: int  # complete lines that are not episodes
-    played: Sequence[tuple[str, int, float]]  # opponent, seat and result of games against opponents
-
-
-def read_monitor_file(path: Path) -> MonitorLog:
-    """Read a monitor file: CSV below a line of JSON; without an unterminated last line, in which the run was killed.
-
-    If the times in a file decrease, a later run appended to it and restarted the clock; its episodes continue from the
-    time before.
-    """
-    try:
-        data = read_bytes(path, MAX_MONITOR_BYTES)
-        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors="replace").read()
-    except OSError as error:
-        raise PlotError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if text and text[0] != "#":
-        raise _no_monitor_file(path, text)
-    first, _, below = text[: text.rfind("\n") + 1].partition("\n")
-    header = _read_header(first, path) if first else {}
-    table = _read_cells(below, path)
-    found = [_read_row(cells) for cells in table]
-    rows = [row for row in found if row is not None]
-    scores, lengths, ends, lost, envs, steps = np.array(rows, dtype=np.float64).reshape(-1, 6).T
-    continued = ends - np.cumsum(np.minimum(np.diff(ends, prepend=ends[:1]), 0))
-    played = [game for game in map(_read_game, table) if game is not None] if table and "opponent" in table[0] else []
-    whole = lengths.astype(np.int64), continued, lost != 0, envs.astype(np.int64), steps
-    return MonitorLog(header, scores, *whole, len(found) - len(rows), played)
-
-
-def _read_header(line: str, path: Path) -> dict[str, Any]:
-    try:
-        header = json.loads(line.removeprefix("#"))
-        if not math.isfinite(header["t_start"]):
-            raise ValueError
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise _no_monitor_file(path, line) from None
-    return dict(header)
-
-
-def _no_monitor_file(path: Path, text: str) -> PlotError:
-    return PlotError(
-        f'{path}: expected a monitor file, whose first line is "#" and JSON with t_start, got {text[:60]!r}; a folder '
-        "of a run is given as the folder"
-    )
-
-
-def _read_cells(text: str, path: Path) -> list[dict[str, Any]]:
-    """The rows below the header; none if the run ended before the column names were written."""
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    try:
-        columns = reader.fieldnames
-        rows = list(reader)
-    except csv.Error as error:
-        raise PlotError(f"{path}: expected rows of CSV, got something else: {error}") from error
-    if columns is not None and (missing := [name for name in ("r", "l", "t") if name not in columns]):
-        raise PlotError(
-            f'{path}: expected the columns r, l and t in its second line, got "{",".join(columns)[:60]}"; '
-            f"missing: {', '.join(missing)}"
-        )
-    return rows
-
-
-def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int, int, float] | None:
-    """Read score, length, end, whether it was lost, row, and steps; None if it is no episode, such as a torn line."""
-    try:
-        row = (
-            float(cells["r"]),
-            int(float(cells["l"])),
-            float(cells["t"]),
-            int(int(cells.get("lost", 0)) != 0),
-            _env(cells),
-            _steps(cells),
-        )
-    except (KeyError, ValueError, TypeError, OverflowError):
-        return None
-    torn = None in cells or None in cells.values()  # too many cells, or too few
-    return row if not torn and 0 <= row[1] < _MOST and math.isfinite(row[2]) else None
-
-
-def _read_game(cells: Mapping[Any, Any]) -> tuple[str, int, float] | None:
-    """Read whom a game was played against, the learner's seat, and the result; None if there is none."""
-    try:
-        opponent, seat, result = cells["opponent"], int(cells["seat"]), float(cells["result"])
-    except (KeyError, ValueError, TypeError):  # a game that was lost has none
-        return None
-    return (opponent, seat, result) if opponent and 0 <= seat < MOST_SEATS and not math.isnan(result) else None
-
-
-def _env(cells: Mapping[Any, Any]) -> int:
-    text = str(cells.get("env") or "")
-    return int(text) if text.isdecimal() and len(text) < 10 else -1
-
-
-def _steps(cells: Mapping[Any, Any]) -> float:
-    text = str(cells.get("steps") or "")
-    return float(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else math.nan
-
-
-# -- the files of a run -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Seed:
-    """The m episodes of one folder, in the order in which they ended, regardless of their file.
-
-    Episodes whose sub-environment was lost, and scores that are not finite, are left out. Their steps are counted
-    nevertheless, because they were taken.
-
-    Attributes:
-        path: the folder, or the one file.
-        env_id: as the files say; None if they do not.
-        step_unit: what is counted as a step: ``"agent steps of 4 frames"``; ``"steps"`` if the files do not say.
-        pipeline: the pipeline's hash, if the files say so.
-        scores: (m,) float64.
-        steps: (m,) int64, agent steps of all sub-environments by then, as the files say; if they do not, those of all
-            episodes that had ended by then, including this one.
-        minutes: (m,) float64, from the earliest start of a file to the episode's end.
-        envs: (m,) int64, the sub-environment, or the file's number if its rows do not say.
-        total_steps: by the end of the last episode, including those left out.
-        lost: the number of episodes left out because their sub-environment was lost.
-        not_finite: the number left out because their score is not finite, or beyond 1e150, too large to compute with.
-        unreadable: the number of lines that are not episodes.
-        played: opponent, seat and result of the games against opponents.
-    """
-
-    path: Path
-    env_id: str | None
-    step_unit: str
-    scores: FloatArray
-    steps: IntArray
-    minutes: FloatArray
-    envs: IntArray
-    total_steps: int
-    pipeline: str | None = None
-    lost: int = 0
-    not_finite: int = 0
-    unreadable: int = 0
-    played: Sequence[tuple[str, int, float]] = ()
-
-    def along(self, axis: str) -> FloatArray | IntArray:
-        """Return the (m,) positions of the episodes on an axis: ``"steps"``, ``"episodes"`` from 1, ``"minutes"``."""
-        if axis == "steps":
-            return self.steps
-        return self.minutes if axis == "minutes" else np.arange(1, len(self.scores) + 1)
-
-
-@dataclass(frozen=True)
-class Run:
-    """What is drawn as one curve, by the name in the legend: one seed, or several."""
-
-    name: str
-    seeds: tuple[Seed, ...]
-
-
-def step_unit(runs: Iterable[Run]) -> str:
-    """What they count as a step; ``"steps"`` if they differ."""
-    units = {seed.step_unit for run in runs for seed in run.seeds}
-    return units.pop() if len(units) == 1 else "steps"
-
-
-@paths_looked_at(PlotError)
-def read_runs(places: Sequence[str | Path]) -> list[Run]:
-    """Read the monitor files of runs.
-
-    A place is a monitor file, or a folder with monitor files, which are sub-environments of one run (as in
-    Stable-Baselines3 and Baselines), or a folder without any whose subfolders have some: these are seeds of one run, or
-    separate runs if their environments or pipelines differ. ``"NAME=PLACE"`` gives a name; places with the same name
-    are seeds of one run.
-
-    PlotError: a place does not exist, holds no monitor file, or one that cannot be read; one is given twice under the
-    same name.
-    """
-    runs: dict[str | Path, list[Seed]] = {}
-    for place in places:
-        name, path = _name_and_path(place)
-        for where, seeds in _read_place(path):
-            if name is None:
-                runs[where] = seeds
-            else:
-                known = {seed.path.resolve() for seed in runs.get(name, [])}
-                if twice := [seed.path for seed in seeds if seed.path.resolve() in known]:
-                    raise PlotError(
-                        f"{name}: expected each seed once, got {twice[0]} twice; leave one of the places out"
-                    )
-                runs.setdefault(name, []).extend(seeds)
-    if not runs:
-        raise PlotError("expected folders of runs or monitor files, got none")
-    names = _short_names([key for key in runs if isinstance(key, Path)])
-    return [Run(key if isinstance(key, str) else names[key], tuple(seeds)) for key, seeds in runs.items()]
-
-
-def _name_and_path(place: str | Path) -> tuple[str | None, Path]:
-    if isinstance(place, str) and not Path(place).exists():
-        name, equals, path = place.partition("=")
-        if equals and name:
-            return name, Path(path)
-    return None, Path(place)
-
-
-def _read_place(path: Path) -> list[tuple[Path, list[Seed]]]:
-    """Return the runs of a place, each with its path."""
-    if path.is_file():
-        return [(path, [_read_seed(path, [path])])]
-    if not path.is_dir():
-        raise PlotError(f"{path}: there is no such file or folder. Is the path right, relative to {Path.cwd()}?")
-    if files := sorted(path.glob(PATTERN)):
-        return [(path, [_read_seed(path, files)])]
-    folders = {folder: sorted(folder.glob(PATTERN)) for folder in sorted(path.iterdir()) if folder.is_dir()}
-    seeds = [_read_seed(folder, files) for folder, files in folders.items() if files]
-    if not seeds:
-        raise PlotError(
-            f"{path}: expected monitor files ({PATTERN}) in it or in its folders, got none; the wrapper monitor writes "
-            "one where it is given a dir"
-        )
-    if len({(seed.env_id, seed.pipeline) for seed in seeds}) > 1:
-        return [(seed.path, [seed]) for seed in seeds]
-    return [(path, seeds)]
-
-
-def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
-    logs = [read_monitor_file(file) for file in files]
-    start = min((float(log.header["t_start"]) for log in logs if log.header), default=0.0)
-    seconds = np.concatenate([log.ends + float(log.header.get("t_start", start)) - start for log in logs])
-    order = np.argsort(seconds, kind="stable")
-    lengths = np.concatenate([log.lengths for log in logs])[order]
-    scores = np.concatenate([log.scores for log in logs])[order]
-    lost = np.concatenate([log.lost for log in logs])[order]
-    envs = np.concatenate([np.where(log.envs < 0, i, log.envs) for i, log in enumerate(logs)])[order]
-    steps = _steps_by_then(logs, lengths, order)
-    finite = np.abs(scores) < LARGEST
-    kept = ~lost & finite
-    return Seed(
-        path,
-        env_id=_said(logs, "env_id"),
-        step_unit=_step_unit(_said(logs, "step_unit"), _said(logs, "frame_skip")),
-        pipeline=_said(logs, "pipeline"),
-        scores=scores[kept],
-        steps=steps[kept],
-        minutes=seconds[order][kept] / 60,
-        envs=envs[kept],
-        total_steps=int(steps[-1]) if len(steps) else 0,
-        lost=int(lost.sum()),
-        not_finite=int((~lost & ~finite).sum()),
-        unreadable=sum(log.unreadable for log in logs),
-        played=[game for log in logs for game in log.played],
-    )
-
-
-def _steps_by_then(logs: Sequence[MonitorLog], lengths: IntArray, order: IntArray) -> IntArray:
-    """The agent steps by the end of each episode, which never decrease; the sum of lengths if a file does not say."""
-    ended = np.cumsum(lengths)
-    if not len(ended) or any(len(log.steps) and np.isnan(log.steps).all() for log in logs):
-        return ended
-    said = np.concatenate([log.steps for log in logs])[order]
-    known = np.maximum.accumulate(np.where(np.isnan(said), -1, np.arange(len(said))))  # the last row that says it
-    running = np.where(known < 0, 0.0, said[known] - ended[known])  # steps of games that had not ended by then
-    return np.maximum.accumulate(ended + running).astype(np.int64)
-
-
-def _said(logs: Sequence[MonitorLog], key: str) -> str | None:
-    """Return the value that all headers with this key agree on, as text; None if there is none or they differ."""
-    said = {str(log.header[key]) for log in logs if log.header.get(key) not in (None, "None")}
-    return said.pop() if len(said) == 1 else None
-
-
-def _step_unit(unit: str | None, frames: str | None) -> str:
-    if unit is None:
-        return "steps"
-    return f"{unit}s of {frames} frames" if frames not in (None, "1") else f"{unit}s"
-
-
-def _short_names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Name paths by as few of their last parts as tell them apart; a file ``monitor.csv`` by its folder."""
-    parts = {}
-    for path in paths:
-        whole = path.resolve()
-        if whole.is_file():
-            stem = whole.name.partition("monitor.")[0].rstrip(".")
-            whole = whole.with_name(stem) if stem else whole.parent
-        parts[path] = whole.parts
-    count = 1
-    while len({each[-count:] for each in parts.values()}) < len(set(parts.values())):
-        count += 1
-    return {path: "/".join(each[-count:]) for path, each in parts.items()}
-
-
-AXES = ("steps", "episodes", "minutes")
 WINDOWS = (100, 50, 20, 10)  # episodes
 _SHARE = 10  # of a run's episodes, one in so many is what a window should at most hold
 # Okabe and Ito's colours, distinguishable with any kind of colour blindness; grey for their yellow, which is hardly
@@ -563,12 +250,6 @@ def short(name: str, most: int = 32) -> str:
     """A name in which the middle is left out if it is long."""
     name = printable(name)
     return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
-
-
-def time_unit(runs: Iterable[Run]) -> tuple[str, int]:
-    """Return how the time of runs is shown, and how many there are to a minute: seconds, if none took two minutes."""
-    minutes = [float(seed.minutes[-1]) for run in runs for seed in run.seeds if len(seed.minutes)]
-    return ("seconds", 60) if max(minutes, default=0.0) < 2 else ("minutes", 1)
 
 
 def plain(panel: Axes, grid: Literal["both", "x"] = "both") -> None:

@@ -69,7 +69,6 @@ class Tally:
     scores: list[float] = field(default_factory=list)  # of every reported episode
     lengths: list[int] = field(default_factory=list)  # in agent steps
     seconds: float = 0.0  # since the first reset was done
-    restarts: int = 0  # of sub-environments that were lost
     _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque([(0.0, 0)], maxlen=64), repr=False)
 
     @property

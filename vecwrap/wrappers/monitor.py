@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import io
-import json
 import os
-import re
 import time
 import warnings
 from collections import deque
@@ -17,25 +12,20 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from vecwrap.env.untrusted import open_regular
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, VecwrapError, check_info_key, one_of, printable, read_names, text_of
+from vecwrap.errors import PlanError, check_info_key, one_of, printable, read_names, text_of
 from vecwrap.interrupts import at_exit
 from vecwrap.rows.infos import columns, row_of
 from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.sources.declares import declared_by
-from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, is_in_use, seen_from_here
+from vecwrap.wrappers.recording.monitor_file import COLUMNS, MonitorFile, header_of, warn_of_another
+from vecwrap.wrappers.recording.run_files import seen_from_here
 from vecwrap.wrappers.recording.run_record import GIVEN_UP, Described, RunRecord, at_the_programs_end
-from vecwrap.wrappers.recording.sinks import Ended, Episode, Setting, Sink, only_files, open_sink, read_log
+from vecwrap.wrappers.recording.sinks import Episode, Sink, only_files, open_sink, read_log
 
 __all__ = ["Episode", "Monitor"]
-
-COLUMNS = ("r", "l", "t", "env", "lost", "steps")
-_MOST_DIGITS = 15  # of a count of steps: more is none
-_STEPS = COLUMNS.index("steps")
-_ROW = re.compile(rb"([^,]+,\d+,[^,]+,\d+,[01])(,\d*)?\r?")  # complete but for its steps, which may be torn
 
 
 class Monitor(VecEnvWrapper):
@@ -123,15 +113,6 @@ class Monitor(VecEnvWrapper):
         2
         >>> env.close()
 
-        With a callable, which gets each game:
-
-        >>> games = []
-        >>> with Monitor(vecwrap.build(make, n=2, backend="dummy"), log=games.append) as env:
-        ...     observations, infos = env.reset(seed=1)
-        ...     for _ in range(5):
-        ...         observations, rewards, terminations, truncations, infos = env.step([0, 1])
-        >>> [(episode.env, episode.score, episode.steps) for episode in games]
-        [(0, 5.0, 10), (1, 5.0, 10)]
     """
 
     path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
@@ -192,7 +173,7 @@ class Monitor(VecEnvWrapper):
         self._began = 0.0  # seconds, when the record began
         self._before = (0, 0)  # steps and episodes of a loaded state, which another run played
         self._end: str | None = None  # how the run ended, if nothing else says it
-        self._files: list[_MonitorFile] = []
+        self._files: list[MonitorFile] = []
         self._sinks: list[Sink] = []
         self._kept: deque[tuple[Episode, float]] | None = None
         self._opened = False
@@ -384,7 +365,7 @@ class Monitor(VecEnvWrapper):
         if self._kept is not None:
             self._kept.extend((episode, now) for episode in self.latest)
         for sink in self._sinks:
-            sink.put(Ended(self.latest, [game.info for game in games]))
+            sink.put([(game.episode, game.info) for game in games])
 
     def _keep_recent(self, episode: Episode) -> None:
         self.num_episodes += 1
@@ -421,21 +402,15 @@ class Monitor(VecEnvWrapper):
             return
         if "tensorboard" in others and self.dir is None:  # not earlier: explaining and checking give no folder
             raise PlanError('monitor: log: tensorboard needs a folder for its files: give dir, as in dir="runs/ppo"')
-        header = {
-            "t_start": time.time(),
-            "env_id": self.core.env_id,
-            "step_unit": "agent step",
-            "frame_skip": self._frame_skip(),
-            "pipeline": self._pipeline_hash,
-        }
+        header = header_of(self.core, self._pipeline_hash)
         if self.dir is not None:
-            _warn_of_another(self.dir, resume=self.resume)
-        setting = Setting(self.stats_key, self._agents, self.dir, self.resume, steps, header)
+            warn_of_another(self.dir, resume=self.resume)
         try:
             if self.record is not None:
                 self._open_files(self.record, header)
             for entry in others:
-                self._sinks.append(open_sink(entry, setting))
+                sink = open_sink(entry, self.stats_key, self._agents, self.dir, self.resume, steps, header)
+                self._sinks.append(sink)
             at_exit(self)  # before what was imported or begun meanwhile, such as a run of W&B, is closed
             self._opened = True
         finally:
@@ -446,7 +421,7 @@ class Monitor(VecEnvWrapper):
         try:
             record.prepare(resume=self.resume)
             for path in self.paths:
-                self._files.append(_MonitorFile(path, header, self._columns + self.info_keys))
+                self._files.append(MonitorFile(path, header, self._columns + self.info_keys))
             self._steps_before = max((file.steps for file in self._files), default=0)
             record.begin(self._described())
             self._began = time.perf_counter()
@@ -478,16 +453,6 @@ class Monitor(VecEnvWrapper):
             seconds=round(time.perf_counter() - self._began, 3),
             restarts=int(self.core.health().restarts.sum()),
         )
-
-    def _frame_skip(self) -> int | None:
-        """How many frames an agent step lasts, 1 if nobody declares it; None if unknown, as of engines."""
-        if self.core.is_engine:
-            return None
-        try:
-            (frames,) = self.core.calls.now("get_attr", [("frame_skip",)], [0])
-        except VecwrapError:
-            return 1
-        return int(frames) if isinstance(frames, (int, np.integer)) else None
 
     def _write(self, episode: Episode, lost: bool, cells: list[Any]) -> None:
         file = self._files[episode.env if self.per_env else 0]
@@ -532,107 +497,3 @@ def _info_of_end(step: StepResult, keys: Sequence[str], i: int) -> dict[str, Any
 
 def _cell(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
-
-
-class _MonitorFile:
-    """``monitor.csv``: a line of JSON, a line of column names, and a row per game; an existing file is continued."""
-
-    def __init__(self, path: Path, header: dict[str, Any], columns: tuple[str, ...]) -> None:
-        self.path = path
-        self.t_start: float = header["t_start"]
-        self.steps = 0  # the largest in the file that is continued
-        self._has_steps = True  # unlike a file of an earlier version
-        self._end = "\n"
-        self._is_shared = is_in_use(path)
-        self._file = GrowingFile(path)
-        try:
-            if not self._goes_on(columns):
-                self._file.append(f"#{json.dumps(header)}\n{csv_line(columns)}")
-        except BaseException:
-            self.close()
-            raise
-
-    def write(self, row: Sequence[Any]) -> None:
-        self._file.append(csv_line(row if self._has_steps else _without_steps(row), self._end))
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _goes_on(self, columns: tuple[str, ...]) -> bool:
-        """Check the existing content, and drop the torn row of a killed run; whether anything is kept."""
-        content = self._file.read()
-        if content.count(b"\n") < 2 and content[:1] in (b"", b"#"):  # killed within the first two lines
-            self._file.cut(0)
-            return False
-        first, _, table = content.partition(b"\n")
-        try:
-            self.t_start = float(json.loads(first[1:])["t_start"])
-            fits = first.startswith(b"#") and self._takes(table, columns)
-        except (ValueError, KeyError, TypeError):
-            fits = False
-        if not fits:
-            raise PlanError(
-                f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON with t_start, '
-                f"then {as_bytes(csv_line(columns))!r}, got {content[:200]!r}; give the same info_keys, or another dir"
-            )
-        size = content.rfind(b"\n") + 1
-        if self._has_steps:
-            self.steps = _largest_steps(table)
-        if self._is_shared:  # its last row may be one that another run is writing
-            return True
-        self._file.cut(size)
-        if columns == COLUMNS and (row := _ROW.fullmatch(content, size)):  # with info_keys, the last may be torn
-            self._file.append(row[1] + (b"," if self._has_steps else b"") + as_bytes(self._end))
-        return True
-
-    def _takes(self, table: bytes, columns: tuple[str, ...]) -> bool:
-        """Whether a table begins with these columns; notes which, and how its lines end."""
-        for has_steps, names in ((True, columns), (False, _without_steps(columns))):
-            for end in ("\r\n", "\n"):  # the former where it was written or edited elsewhere
-                if table.startswith(as_bytes(csv_line(names, end))):
-                    self._has_steps = has_steps
-                    self._end = end
-                    return True
-        return False
-
-
-def _without_steps(row: Sequence[Any]) -> Sequence[Any]:
-    return [*row[:_STEPS], *row[_STEPS + 1 :]]
-
-
-def _largest_steps(table: bytes) -> int:
-    """The largest number in the column ``steps``; 0 if there is none."""
-    found = 0
-    rows = csv.DictReader(io.StringIO(table.decode(errors="replace"), newline=""))
-    with contextlib.suppress(csv.Error):
-        for row in rows:
-            steps = row.get("steps") or ""
-            if steps.isdecimal() and len(steps) <= _MOST_DIGITS:
-                found = max(found, int(steps))
-    return found
-
-
-def _warn_of_another(folder: Path, *, resume: bool) -> None:
-    """Warn if another run still writes the files that this one moves aside or continues."""
-    paths = [*sorted(folder.glob("*monitor.csv")), *sorted(folder.glob("tensorboard/events.*"))]
-    used = [path for path in paths if is_in_use(path)]
-    if not used:
-        return
-    meanwhile = "both append to the same files" if resume else "its files are moved aside and continued there"
-    name, number = printable(str(seen_from_here(folder))), f"{used[0].name}{'' if resume else '.1, .2, ...'}"
-    warnings.warn(
-        f'monitor: dir: another environment, begun {_begun(used[0])}, still writes into "{name}": {meanwhile} '
-        f"({number}); give each a dir of its own, or close the other first",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-
-
-def _begun(path: Path) -> str:
-    """When a monitor file was begun, as its first line says."""
-    try:
-        with open_regular(path) as file:
-            begun = time.localtime(json.loads(file.readline(100_000).removeprefix(b"#"))["t_start"])
-        return time.strftime("%Y-%m-%d %H:%M:%S", begun)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return "earlier"

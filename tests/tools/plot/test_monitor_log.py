@@ -10,7 +10,7 @@ import pytest
 import vecwrap
 from tests.tools.plot.files import write_file
 from vecwrap.errors import PlotError
-from vecwrap.tools.plot import read_monitor_file
+from vecwrap.tools.runs import read_monitor_file
 
 HEAD = '#{"t_start": 5.0, "env_id": "Toy-v0"}\n'
 

@@ -94,9 +94,7 @@ async function describe() {
   let about;
   try { about = await get("about"); } catch { return; }
   put("plan", about.plan || "");
-  put("log", about.log || "");
   $("plan-part").hidden = !about.plan;
-  $("log-part").hidden = !about.log;
   $("versions-part").hidden = !about.versions.length;
   $("versions").replaceChildren(...about.versions.map(([name, text]) => {
     const row = element("tr");

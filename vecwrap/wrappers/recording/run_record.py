@@ -1,7 +1,7 @@
 """What a run leaves in its folder beside the games: ``run.json`` and ``pipeline.yaml``.
 
-``run.json`` is written when the run begins, and again when it ends. If it says ``running`` and nothing runs any more,
-the run was killed.
+``run.json`` is written when the run begins, and again when it ends; `vecwrap run` updates its counts meanwhile. If it
+says ``running`` and nothing runs any more, the run was killed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ from vecwrap.wrappers.recording.run_files import seen_from_here
 
 PIPELINE = "pipeline.yaml"
 FACTS = "run.json"
-PROGRESS = "progress.csv"
-LOG = "log.txt"
 STATISTICS = "stats.npz"
 
 RUNNING = "running"
@@ -122,10 +120,15 @@ class RunRecord:
         assert described is not None
         self.facts = self._facts_of(described)
         self._write_pipeline(described.yaml)
-        self._write()
+        self._write(self.folder / FACTS)
         self._begun = True
 
-    def end(self, how: str, **counts: Any) -> None:
+    def update(self, **counts: float) -> None:
+        """Write the counts of a run that goes on, as `end` does."""
+        if self.is_running and not self._is_foreign and os.getpid() == self._owner:
+            self._rewrite(counts)
+
+    def end(self, how: str, **counts: float) -> None:
         """Write how the run ended, and its counts; a later call corrects an earlier one.
 
         A disk that is full causes a warning, and ends nothing.
@@ -137,16 +140,8 @@ class RunRecord:
         if not self._begun or self._is_foreign or os.getpid() != self._owner:
             return
         self._ended = True
-        whole = {name: _sum(value, self._earlier, name) for name, value in counts.items()}
-        self.facts |= {"ended": now(), "end": how, **whole}
-        try:
-            self._write()
-        except OSError as error:
-            warnings.warn(
-                f"monitor: {self.folder / FACTS} cannot be written ({error}), so it does not say how the run ended",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        self.facts |= {"ended": now(), "end": how}
+        self._rewrite(counts)
 
     @property
     def is_running(self) -> bool:
@@ -194,19 +189,27 @@ class RunRecord:
         elif text is not None:
             write_whole(path, lambda file: file.write(text.encode()))
 
-    def _write(self) -> None:
-        path = self._where()
-        if path is not None:
-            text = json.dumps(self.facts, indent=2) + "\n"
-            write_whole(path, lambda file: file.write(text.encode()))
+    def _rewrite(self, counts: Mapping[str, float]) -> None:
+        """Write ``run.json`` again, wherever it is by now; nothing if it is gone, or another run goes on with it."""
+        whole = {name: value + _known(self._earlier, name) for name, value in counts.items()}
+        self.facts |= whole
+        if whole.get("seconds"):
+            self.facts["rate"] = round(whole["steps"] / whole["seconds"], 1)
+        candidates = [self.folder / FACTS, *sorted(self.folder.glob(f"{FACTS}.*"))]
+        ours = [path for path in candidates if (read_record(path) or {}).get("id") == self.facts["id"]]
+        try:
+            for path in ours[:1]:
+                self._write(path)
+        except OSError as error:
+            warnings.warn(
+                f"monitor: {self.folder / FACTS} cannot be written ({error}), so it does not say how the run went",
+                RuntimeWarning,
+                stacklevel=1,  # one warning, wherever it is called from
+            )
 
-    def _where(self) -> Path | None:
-        """Where our ``run.json`` is by now; None if it is gone, or another run goes on with it."""
-        path = self.folder / FACTS
-        if self.facts["end"] == RUNNING:
-            return path
-        candidates = [path, *sorted(self.folder.glob(f"{FACTS}.*"))]
-        return next((one for one in candidates if (read_record(one) or {}).get("id") == self.facts["id"]), None)
+    def _write(self, path: Path) -> None:
+        text = json.dumps(self.facts, indent=2) + "\n"
+        write_whole(path, lambda file: file.write(text.encode()))
 
 
 def ended_by(error: BaseException) -> str:
@@ -253,7 +256,7 @@ def move_aside(folder: Path) -> None:
     names = [path.name for path in sorted(folder.iterdir()) if _MONITOR_FILE.fullmatch(path.name)]
     found = read_record(folder / FACTS)
     if found is not None:
-        of_a_run = (FACTS, PIPELINE, PROGRESS, LOG, STATISTICS)
+        of_a_run = (FACTS, PIPELINE, STATISTICS)
         names += [name for name in of_a_run if (folder / name).exists() and name not in _kept(found)]
     numbers = itertools.count(1)
     asides = next(filter(_take, ([folder / f"{name}.{number}" for name in names] for number in numbers)))
@@ -294,23 +297,13 @@ def _sittings(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     }
     if last["end"] in (None, RUNNING):
         last["end"] = "killed, or still running when the run was resumed"
-    for name in _COUNTS:
-        if name in found:
-            last[name] = _less(found[name], earlier, name)
-    return [*earlier, last]
+    known = {name: found[name] for name in _COUNTS if isinstance(found.get(name), (int, float))}
+    return [*earlier, last | {name: value - _known(earlier, name) for name, value in known.items()}]
 
 
 def _known(earlier: Iterable[Mapping[str, Any]], name: str) -> float:
     values = [one.get(name) for one in earlier]
     return sum(value for value in values if isinstance(value, (int, float)))
-
-
-def _sum(value: Any, earlier: Iterable[Mapping[str, Any]], name: str) -> Any:
-    return value + _known(earlier, name) if name in _COUNTS and isinstance(value, (int, float)) else value
-
-
-def _less(value: Any, earlier: Iterable[Mapping[str, Any]], name: str) -> Any:
-    return value - _known(earlier, name) if isinstance(value, (int, float)) else None
 
 
 def now() -> str:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
 import socket
 import struct
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +20,7 @@ import numpy as np
 from vecwrap.errors import PlanError, cut, in_a_line, install_command, is_installed, one_of, printable, read_names
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.import_paths import import_target, is_import_path
-from vecwrap.wrappers.recording.run_files import GrowingFile, move_aside, seen_from_here, take_unused
+from vecwrap.wrappers.recording.run_files import GrowingFile, move_aside, take_unused
 
 NAMES = ("csv", "tensorboard", "wandb")
 _PACKAGES: Mapping[str, tuple[str, Callable[[], str]]] = {
@@ -32,9 +29,10 @@ _PACKAGES: Mapping[str, tuple[str, Callable[[], str]]] = {
 }
 STEPS = "agent_steps"  # the x-axis in W&B
 QUANTILES = (10, 50, 90)  # per cent
+NUMBERS = (bool, int, float, np.bool_, np.number)
 INTERVAL = 0.1  # seconds between two points of a curve
-MOST_WAITING = 100_000  # games in a queue
-PATIENCE = 10.0  # seconds that closing waits for what is in a queue
+MAX_WAITING = 100_000  # steps whose games are in a queue
+CLOSE_SECONDS = 10.0  # that closing waits for what is in a queue
 
 
 class Episode(NamedTuple):
@@ -57,11 +55,9 @@ class Episode(NamedTuple):
     steps: int = 0
 
 
-class Ended(NamedTuple):
-    """The games that ended in one vector step, and the ``info_keys`` of each."""
-
-    episodes: Sequence[Episode]
-    infos: Sequence[Mapping[str, Any]]
+Games = Sequence[tuple[Episode, Mapping[str, Any]]]  # each with its ``info_keys``
+Task = Callable[[], object]
+Add = Callable[[int, Mapping[str, float]], None]  # a point of each curve, at these agent steps
 
 
 def read_log(log: Any) -> tuple[Any, ...]:
@@ -81,7 +77,9 @@ def read_log(log: Any) -> tuple[Any, ...]:
     if any(entry in entries[:i] for i, entry in enumerate(entries)):
         raise PlanError(f"monitor: log: expected each once, got {log!r}")
     where = "monitor: log"
-    return tuple(import_target(one, where) if isinstance(one, str) and is_import_path(one) else one for one in entries)
+    return tuple(
+        import_target(entry, where) if isinstance(entry, str) and is_import_path(entry) else entry for entry in entries
+    )
 
 
 def only_files(log: Any) -> list[str]:
@@ -96,63 +94,78 @@ def _is_run(entry: Any) -> bool:
     return hasattr(entry, "define_metric") and hasattr(entry, "log")
 
 
-@dataclass(frozen=True)
-class Setting:
-    key: str  # how the names of curves begin
-    agents: Sequence[str]  # of each row; empty names where there are none
-    folder: Path | None
-    resume: bool
-    steps: int  # agent steps before the first game is logged
-    facts: Mapping[str, Any]
+def open_sink(
+    entry: Any, key: str, agents: Sequence[str], folder: Path | None, resume: bool, steps: int, facts: Mapping[str, Any]
+) -> Sink:
+    """Open one of the logs.
 
-
-def open_sink(entry: Any, setting: Setting) -> Sink:
-    target: _EventFile | _Writer | _Run
-    if isinstance(entry, str):
-        name = entry
-        target = _EventFile(setting) if entry == "tensorboard" else _run(setting)
-    elif _is_writer(entry) or _is_run(entry):
-        name = type(entry).__qualname__
-        target = _Writer(entry) if _is_writer(entry) else _Run(entry, own=False)
+    Args:
+        entry: as `read_log` returns it.
+        key: how the names of curves begin.
+        agents: of each row; empty names where there are none.
+        folder: the monitor's.
+        resume: whether the folder's run goes on.
+        steps: agent steps before the first game is logged.
+        facts: the settings of a new run of W&B.
+    """
+    name = entry if isinstance(entry, str) else type(entry).__qualname__
+    close: Task | None = None
+    if entry == "tensorboard":
+        assert folder is not None
+        file = _EventFile(folder / "tensorboard", resume, steps)
+        add: Add = file.add
+        close = file.close
+    elif entry == "wandb":
+        add, close = _active_run(folder, key, facts)
+    elif _is_writer(entry):
+        add = partial(_add_to_writer, entry)
+        close = entry.flush
+    elif _is_run(entry):
+        add = _to_run(entry, key)
     else:
-        return Sink(f"the callable {getattr(entry, '__qualname__', type(entry).__qualname__)}", _Calls(entry))
-    return Sink(name, Curves(target, setting.key, setting.agents))
+        name = f"the callable {getattr(entry, '__qualname__', name)}"
+        return Sink(name, lambda games: [partial(entry, episode) for episode, _ in games])
+    curves = Curves(key, agents)
+    return Sink(name, lambda games: [lambda: add(games[-1][0].steps, curves.values(games))], close)
 
 
 # -- a thread for each ------------------------------------------------------------------------------------------------
 
 
 class Sink:
-    """Logs games in a thread of its own: a step only puts them into a queue, and whatever goes wrong is one warning."""
+    """Logs games in a thread of its own: a step only puts them into a queue, and whatever goes wrong is one warning.
 
-    def __init__(self, name: str, log: _Calls | Curves) -> None:
+    Args:
+        name: in the warning.
+        tasks: what is to be done with games.
+        close: what is to be done at the end.
+    """
+
+    def __init__(self, name: str, tasks: Callable[[Games], Iterable[Task]], close: Task | None = None) -> None:
         self._name = cut(printable(name), 80)
-        self._log = log
-        self._queue: SimpleQueue[Ended | None] = SimpleQueue()  # of which nothing ever waits for a place
-        self._put = self._done = 0  # games, each counted by one thread
-        self._due = -math.inf
+        self._tasks = tasks
+        self._close = close
+        self._waiting: deque[Games] = deque()  # those of a step each, until they are logged
         self._trouble = ""
         self._warned = False
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"monitor: {name}", daemon=True)
         self._thread.start()
 
-    def put(self, ended: Ended) -> None:
+    def put(self, games: Games) -> None:
         """Have games logged; they are left out if too many are waiting."""
-        if self._put - self._done < MOST_WAITING:
-            self._put += len(ended.episodes)
-            self._queue.put(ended)
+        if len(self._waiting) < MAX_WAITING:
+            self._waiting.append(games)
         else:
-            self._trouble = f"{MOST_WAITING:,} games are waiting for it"
+            self._trouble = f"games of {MAX_WAITING:,} steps are waiting for it"
         self._warn()
 
     def close(self) -> None:
-        self._queue.put(None)
         self._closing.set()
         if threading.current_thread() is not self._thread:  # a callable may close the environment
-            self._thread.join(PATIENCE)
+            self._thread.join(CLOSE_SECONDS)
             if self._thread.is_alive():
-                self._trouble = f"it was not done within {PATIENCE:g} seconds"
+                self._trouble = f"it was not done within {CLOSE_SECONDS:g} seconds"
         self._warn()
 
     def _warn(self) -> None:
@@ -165,89 +178,53 @@ class Sink:
             )
 
     def _work(self) -> None:
-        last = False
-        while not last:
-            ended, last = self._take()
-            if ended:
-                self._attempt(partial(self._log.write, ended))
-                self._done += sum(len(one.episodes) for one in ended)
-        self._attempt(self._log.close)
+        is_last = False
+        while not is_last:
+            is_last = self._closing.wait(INTERVAL)
+            steps = list(self._waiting)
+            games = [game for step in steps for game in step]
+            for task in self._tasks(games) if games else ():
+                self._attempt(task)
+            for _ in steps:
+                self._waiting.popleft()
+        if self._close is not None:
+            self._attempt(self._close)
 
-    def _attempt(self, do: Callable[[], None]) -> None:
+    def _attempt(self, task: Task) -> None:
         try:
-            do()
+            task()
         except BaseException as error:  # a callable may raise anything
             self._trouble = in_a_line(error)
-
-    def _take(self) -> tuple[list[Ended], bool]:
-        """Wait until games have ended and the next point is due; return all since the last, and whether that is all."""
-        ended = [self._queue.get()]
-        self._closing.wait(max(self._due - time.monotonic(), 0.0))  # instead of waking up for each
-        self._due = time.monotonic() + self._log.interval
-        ended += [self._queue.get() for _ in range(self._queue.qsize())]
-        return [one for one in ended if one is not None], None in ended
-
-
-class _Calls:
-    interval = 0.02
-
-    def __init__(self, function: Callable[[Episode], object]) -> None:
-        self._function = function
-
-    def write(self, ended: Sequence[Ended]) -> None:
-        failed = None
-        for episode in itertools.chain.from_iterable(one.episodes for one in ended):
-            try:
-                self._function(episode)
-            except BaseException as error:  # the others are called with all the same
-                failed = error
-        if failed is not None:
-            raise failed
-
-    def close(self) -> None:
-        pass
 
 
 # -- curves -----------------------------------------------------------------------------------------------------------
 
 
 class Curves:
-    """Points over agent steps, by agent: means of games that ended, quantiles over the sub-environments' last."""
+    """Values of curves, by agent: means of games that ended, quantiles over the sub-environments' last."""
 
-    def __init__(self, target: _EventFile | _Writer | _Run, key: str, agents: Sequence[str]) -> None:
-        self.interval = INTERVAL
-        self._target = target
+    def __init__(self, key: str, agents: Sequence[str]) -> None:
         self._key = key
         self._agents = np.array(agents)
-        self._last = {"return": np.full(len(agents), np.nan), "length": np.full(len(agents), np.nan)}
+        self._last = {name: np.full(len(agents), np.nan) for name in ("return", "length")}
 
-    def write(self, ended: Sequence[Ended]) -> None:
-        self._target.add(ended[-1].episodes[-1].steps, self.values(ended))
-
-    def values(self, ended: Sequence[Ended]) -> dict[str, float]:
-        episodes = [episode for one in ended for episode in one.episodes]
-        infos = [info for one in ended for info in one.infos]
+    def values(self, games: Games) -> dict[str, float]:
         found: dict[str, float] = {}
-        for agent in dict.fromkeys(episode.agent for episode in episodes):
-            own = [i for i, episode in enumerate(episodes) if episode.agent == agent]
-            rows = [episodes[i].env for i in own]
+        for agent in dict.fromkeys(episode.agent for episode, _ in games):
             suffix = f"_{agent}" if agent else ""
-            for name, numbers in (
-                ("return", [episodes[i].score for i in own]),
-                ("length", [float(episodes[i].length) for i in own]),
-            ):
+            own = [(episode, info) for episode, info in games if episode.agent == agent]
+            for name, place in (("return", 0), ("length", 1)):
                 curve = f"{self._key}/{name}{suffix}"
+                numbers = [float(episode[place]) for episode, _ in own]
                 found[curve] = float(np.mean(numbers))
-                self._last[name][rows] = numbers  # of a row that is there twice, the later one
-                found |= _quantiles(curve, self._last[name][self._agents == agent])
-            for key in dict.fromkeys(key for i in own for key in infos[i]):
-                cells = [_number(infos[i].get(key)) for i in own]
-                if present := [cell for cell in cells if cell is not None]:
-                    found[f"{self._key}/{key}{suffix}"] = float(np.mean(present))
+                last = self._last[name]
+                last[[episode.env for episode, _ in own]] = numbers  # of a row that is there twice, the later one
+                found |= _quantiles(curve, last[self._agents == agent])
+            for key in dict.fromkeys(key for _, info in own for key in info):
+                cells = [float(info[key]) for _, info in own if isinstance(info.get(key), NUMBERS)]
+                if cells:
+                    found[f"{self._key}/{key}{suffix}"] = float(np.mean(cells))
         return found
-
-    def close(self) -> None:
-        self._target.close()
 
 
 def _quantiles(curve: str, last: FloatArray) -> dict[str, float]:
@@ -258,10 +235,6 @@ def _quantiles(curve: str, last: FloatArray) -> dict[str, float]:
     return {f"{curve}_q{q}": float(value) for q, value in zip(QUANTILES, np.percentile(known, QUANTILES), strict=True)}
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (bool, int, float, np.bool_, np.number)) else None
-
-
 class _EventFile:
     """A file of TensorBoard's; each point is written at once and as a whole, as rows of CSV are.
 
@@ -269,27 +242,19 @@ class _EventFile:
     disk that is full.
     """
 
-    def __init__(self, setting: Setting) -> None:
-        assert setting.folder is not None
-        folder = setting.folder / "tensorboard"
+    def __init__(self, folder: Path, resume: bool, steps: int) -> None:
         self._event = import_module("tensorboardX.proto.event_pb2")
         self._summary = import_module("tensorboardX.proto.summary_pb2").Summary
         self._checksum = import_module("tensorboardX.record_writer").masked_crc32c
-        try:
-            if os.path.lexists(folder) and not setting.resume:
-                move_aside(folder)
-            folder.mkdir(parents=True, exist_ok=True)
-            name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-            self._file = take_unused(folder / name, partial(GrowingFile, new=True))
-            self._write(file_version="brain.Event:2")
-            if setting.steps:  # what a run wrote after it was saved, and before it was killed, is not shown
-                log = self._event.SessionLog
-                self._write(step=setting.steps + 1, session_log=log(status=log.START))
-        except OSError as error:
-            raise PlanError(
-                f"monitor: log: tensorboard: expected a folder that files can be written to, got "
-                f'"{seen_from_here(folder)}": {error}; give another dir'
-            ) from error
+        if os.path.lexists(folder) and not resume:
+            move_aside(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self._file = take_unused(folder / name, partial(GrowingFile, new=True))
+        self._write(file_version="brain.Event:2")
+        if steps:  # what a run wrote after it was saved, and before it was killed, is not shown
+            log = self._event.SessionLog
+            self._write(step=steps + 1, session_log=log(status=log.START))
 
     def add(self, steps: int, values: Mapping[str, float]) -> None:
         points = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
@@ -305,48 +270,31 @@ class _EventFile:
         self._file.append(length + sums[0] + content + sums[1])
 
 
-class _Writer:
-    """A SummaryWriter of the user's, which stays open."""
-
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
-
-    def add(self, steps: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, steps)
-
-    def close(self) -> None:
-        self._writer.flush()
+def _add_to_writer(writer: Any, steps: int, values: Mapping[str, float]) -> None:
+    """Add points to a SummaryWriter of the user's, which stays open."""
+    for name, value in values.items():
+        writer.add_scalar(name, value, steps)
 
 
-class _Run:
-    """A run of W&B; one that others began goes on."""
+def _to_run(run: Any, key: str) -> Add:
+    """Have a run of W&B show curves over agent steps; return how points are added to it."""
+    define = cache(lambda: run.define_metric(f"{key}/*", step_metric=STEPS))
 
-    def __init__(self, run: Any, *, own: bool) -> None:
-        self._run = run
-        self._own = own
-        self._defined: set[str] = set()
+    def add(steps: int, values: Mapping[str, float]) -> None:
+        define()
+        run.log({STEPS: steps, **values})
 
-    def add(self, steps: int, values: Mapping[str, float]) -> None:
-        for name in values.keys() - self._defined:
-            self._run.define_metric(name, step_metric=STEPS)
-            self._defined.add(name)
-        self._run.log({STEPS: steps, **values})
-
-    def close(self) -> None:
-        if self._own:
-            self._run.finish()
+    return add
 
 
-def _run(setting: Setting) -> _Run:
-    """Return W&B's active run, or else a new one, whose project and mode are those of its environment variables."""
+def _active_run(folder: Path | None, key: str, facts: Mapping[str, Any]) -> tuple[Add, Task | None]:
+    """Join W&B's active run, which stays open; or begin one, whose project and mode are those of its environment."""
     wandb = import_module("wandb")
     if wandb.run is not None:
-        return _Run(wandb.run, own=False)
+        return _to_run(wandb.run, key), None
     try:
-        if setting.folder is not None:
-            setting.folder.mkdir(parents=True, exist_ok=True)
-        return _Run(wandb.init(dir=setting.folder, config=dict(setting.facts)), own=True)
+        run = wandb.init(dir=folder, config=dict(facts))
+        return _to_run(run, key), run.finish
     except Exception as error:
         raise PlanError(
             f"monitor: log: wandb.init raised {in_a_line(error)}; `wandb login` once, or set "

@@ -1,8 +1,7 @@
-"""``vecwrap load``: a run's folder is shown, compared with what is installed, and run again."""
+"""A run folder in the place of a pipeline: checked, compared with what is installed, and run again."""
 
 import csv
 import json
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -10,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from vecwrap.cli import main
-from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.env.saving import read_state
+from vecwrap.live import RunFolder
 
 TOYS = Path(__file__).with_name("toys_of_cli.py")
 PIPELINE = """\
@@ -63,93 +62,86 @@ def edit(name, old, new):
     path.write_text(text.replace(old, new))
 
 
-def test_it_says_what_the_run_was(capsys):
+@pytest.mark.parametrize("command", ["check", "explain", "time"])
+def test_other_commands_take_a_folder_too_and_leave_it_alone(command):
     before = contents()
-    assert main(["load", "out"]) == 0
-    said = capsys.readouterr().out
-    facts = json.loads(before["run.json"])
-    lines = dict(line.rstrip().split(maxsplit=1) for line in said.splitlines())
-    for name in ("pipeline", "policy", "ended", "end"):
-        assert lines[name] == facts[name]
-    assert (lines["folder"], lines["seed"], lines["rebuilt_hash"]) == ("out", "5", facts["pipeline"])
-    assert (lines["steps"], lines["episodes"], lines["restarts"]) == ("40", "4", "0")
-    assert lines["statistics"] == "Normalize observations 42, returns 40"
-    assert f"vecwrap {facts['versions']['vecwrap']}" in lines["versions"]
-    assert "warning" not in said
+    assert main([command, "out", *(["--steps", "200"] if command == "time" else [])]) == 0
     assert contents() == before
+    assert not Path("out/loaded").exists()
 
 
-def test_json_says_the_same(capsys):
-    assert main(["load", "out", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
-    assert (data["seed"], data["policy"], data["end"], data["steps"]) == (5, "random", "finished", 40)
-    assert data["pipeline"] == plan(PipelineSpec.from_dict(data["rebuilt"])).pipeline.hash
-    assert data["installed"] == {}
-    assert data["findings"] == []
-    assert set(contents()) == set(data["files"])
-    assert main(["load", "out", "--json", "--steps", "4"]) == 2
+def test_explain_shows_the_pipeline_of_the_run(capsys):
+    pipeline = json.loads(Path("out/run.json").read_text())["pipeline"]
+    assert main(["explain", "out"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith(f"pipeline {pipeline}")
+    assert main(["explain", "out", "--eval"]) == 0
+    assert "n=1, seed=9" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["--set", "n=3"], ["--eval"]])
-def test_a_changed_pipeline_stands_beside_its_own_hash_and_the_runs_below(arguments, capsys):
-    assert main(["explain", "out/pipeline.yaml", *arguments]) == 0
-    own = capsys.readouterr().out.splitlines()[0].rpartition(" ")[2]
-    assert main(["load", "out", *arguments]) == 0
-    said = dict(line.rstrip().split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line)
-    shown, of_the_run = said["rebuilt_hash"], said["pipeline"]
-    assert (shown, of_the_run) == (own, json.loads(Path("out/run.json").read_text())["pipeline"])
-    assert own != of_the_run
-
-
-def test_other_versions_are_warnings(capsys):
+def test_other_versions_are_warnings():
     version = json.loads(Path("out/run.json").read_text())["versions"]["numpy"]
     edit("run.json", f'"numpy": "{version}"', '"numpy": "0.9", "no-such-package": "1.0"')
-    assert main(["load", "out"]) == 0
-    said = capsys.readouterr().out
-    assert f"warning  numpy was 0.9, and {version} is installed" in said
-    assert "warning  no-such-package was 1.0, and is not installed" in said
-    assert said.count("warning") == 2
-    assert main(["load", "out", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["installed"] == {"numpy": version, "no-such-package": None}
+    with pytest.warns(RuntimeWarning) as warned:
+        assert main(["check", "out"]) == 0
+    assert [str(warning.message) for warning in warned] == [
+        f"out: numpy was 0.9, and {version} is installed: the stream may differ",
+        "out: no-such-package was 1.0, and is not installed",
+    ]
 
 
-def test_what_check_finds_is_told(capsys):
-    assert main(["run", "walk.yaml", "--set", "wrappers=[normalize, normalize]", "--steps", "4", "--out", "two"]) == 0
+def test_load_is_no_command_any_more(capsys):
+    assert main(["load", "out", "--steps", "4"]) == 2
+    said = capsys.readouterr().err
+    assert "vecwrap run FOLDER --steps 20000" in said
+    assert "vecwrap.load(FOLDER)" in said
+
+
+def test_a_folder_of_an_earlier_version_is_run_watched_and_compared(capsys):
+    """It has two more files, and no rate."""
+    Path("out/progress.csv").write_text("time,steps\n1.0,40\n")
+    Path("out/log.txt").write_text("seconds 1\n")
+    facts = json.loads(Path("out/run.json").read_text())
+    del facts["rate"]
+    Path("out/run.json").write_text(json.dumps(facts))
+    assert main(["run", "out", "--steps", "40"]) == 0
+    assert games("out/loaded/monitor.csv") == games("out/monitor.csv")
     capsys.readouterr()
-    assert main(["load", "two"]) == 0
-    assert "normalize_twice" in capsys.readouterr().out
+    assert main(["compare", "out", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["steps"], run["restarts"], run["steps_per_second"]) == (40, 0, 40 / facts["seconds"])
+    about = RunFolder(Path("out")).about()
+    assert about["plan"] == Path("out/pipeline.yaml").read_text()
 
 
 def test_run_again_it_plays_the_same_games_and_leaves_the_runs_files_alone(capsys):
     before = contents()
-    assert main(["load", "out", "--steps", "40"]) == 0
+    assert main(["run", "out", "--steps", "40"]) == 0
     assert "agent steps  40 in" in capsys.readouterr().out
     assert games("out/loaded/monitor.csv") == games("out/monitor.csv")
-    assert main(["load", "out", "--eval", "--episodes", "3", "--policy", "zeros"]) == 0
+    assert main(["run", "out", "--eval", "--episodes", "3", "--policy", "zeros"]) == 0
     assert "toys_of_cli:Walk, n=1, dummy" in capsys.readouterr().out
     assert games("out/eval/monitor.csv") == [("10.0", "10", "0")] * 3
     assert contents() == before
 
 
-def test_run_again_into_a_folder_of_its_own(capsys):
-    assert main(["load", "out", "--steps", "20", "--out", "again", "--set", "seed=6"]) == 0
+def test_run_again_into_a_folder_of_its_own():
+    assert main(["run", "out", "--steps", "20", "--out", "again", "--set", "seed=6"]) == 0
     facts = json.loads(Path("again/run.json").read_text())
     assert facts["seed"] == 6
     assert facts["pipeline"] == json.loads(Path("out/run.json").read_text())["pipeline"]
     assert not Path("out/loaded").exists()
-    capsys.readouterr()
-    assert main(["load", "again"]) == 0
     # It went on with the statistics of the first run: 42 observations, and then 22.
-    assert "observations 64" in capsys.readouterr().out
+    (normalize,) = (wrapper for wrapper in read_state("again/stats.npz")["statistics"] if wrapper)
+    assert normalize["observations"]["count"] == pytest.approx(64, abs=0.01)
 
 
-@pytest.mark.parametrize("again", [["load", "out"], ["run", "out/pipeline.yaml"]])
+@pytest.mark.parametrize("again", [["run", "out"], ["run", "out/pipeline.yaml"]])
 def test_the_evaluation_goes_along_into_the_new_folder(again):
     assert main([*again, "--steps", "20", "--out", "again"]) == 0
     before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
     assert "/out" not in Path("again/pipeline.yaml").read_text()
     shutil.move("again", "moved")
-    assert main(["load", "moved", "--eval", "--episodes", "3"]) == 0
+    assert main(["run", "moved", "--eval", "--episodes", "3"]) == 0
     assert games("moved/eval/monitor.csv") == [("10.0", "10", "0")] * 3
     assert {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()} == before
 
@@ -168,30 +160,20 @@ def test_the_evaluation_goes_along_into_the_new_folder(again):
 )
 def test_parts_that_do_not_belong_together_are_refused(capsys, name, old, new, message):
     edit(name, old, new)
-    assert main(["load", "out"]) == 2
+    assert main(["run", "out", "--steps", "4"]) == 2
     said = capsys.readouterr()
     assert said.err.startswith("error: ")
     assert message in said.err
     assert said.out == ""
 
 
-def test_the_help_says_what_is_run_and_where_it_is_written(capsys):
-    """And not what holds of ``vecwrap run`` alone."""
-    assert main(["load", "--help"]) == 0
-    said = " ".join(re.sub(r"[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
-    assert "20000" not in said
-    assert "runs/NAME" not in said
-    assert "Without this and --episodes, nothing is run." in said
-    assert "in FOLDER/loaded, or FOLDER/eval with --eval." in said
-
-
 def test_statistics_of_another_pipeline_are_refused(capsys):
     assert main(["run", "walk.yaml", "--set", "wrappers.normalize.gamma=0.5", "--steps", "4", "--out", "other"]) == 0
     Path("other/stats.npz").replace("out/stats.npz")
-    assert main(["load", "out"]) == 2
+    assert main(["run", "out", "--steps", "4"]) == 2
     assert "out/stats.npz: expected a file of pipeline " in capsys.readouterr().err
     Path("out/stats.npz").write_bytes(b"PK")
-    assert main(["load", "out"]) == 2
+    assert main(["run", "out", "--steps", "4"]) == 2
     assert "out/stats.npz: not a state that vecwrap saved" in capsys.readouterr().err
 
 
@@ -199,28 +181,5 @@ def test_a_newer_vecwrap_is_named_where_the_pipelines_differ(capsys):
     version = json.loads(Path("out/run.json").read_text())["versions"]["vecwrap"]
     edit("run.json", f'"vecwrap": "{version}"', '"vecwrap": "0.0.7"')
     edit("run.json", '"pipeline": "', '"pipeline": "0')
-    assert main(["load", "out"]) == 2
+    assert main(["run", "out", "--steps", "4"]) == 2
     assert f"(vecwrap 0.0.7 wrote it and this is {version}, in which a wrapper may differ.)" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--out", "zz"], ["--record"], ["--policy", "zeros"], ["--snapshot", "s.png"], ["--interval", "3"],
-        ["--out", "zz", "--json"],
-    ],
-)  # fmt: skip
-def test_options_of_a_run_that_are_given_without_one_are_refused(capsys, options):
-    assert main(["load", "out", *options]) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith(f"error: load: {options[0]}: expected --steps or --episodes too")
-    assert said.out == ""
-    assert not Path("zz").exists()
-
-
-@pytest.mark.parametrize(
-    ("path", "words"), [(".", "one without pipeline.yaml"), ("nowhere", "none, seen from"), ("walk.yaml", "a file")]
-)
-def test_what_is_no_run_is_refused(capsys, path, words):
-    assert main(["load", path]) == 2
-    assert f"{path}: expected a run's folder, with pipeline.yaml, got {words}" in capsys.readouterr().err
