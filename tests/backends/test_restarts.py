@@ -1,5 +1,7 @@
 """How often and how soon: the policy, under a clock of the test's own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -162,7 +164,7 @@ def test_health_tells_what_happened():
 def test_health_shows_workers():
     health = DummyBackend([toy()]).health()
     workers = WorkerHealth(0, 77, (0,), 2), WorkerHealth(1, 78, (1, 2), 1)
-    shown = type(health)(health.restarts, health.lost_episodes, ("",), workers)
+    shown = replace(health, workers=workers)
     assert str(shown).splitlines() == [
         "0 restarts, 0 lost episodes",
         "worker 0 (pid 77, sub-environment 0): 2 restarts",

@@ -32,14 +32,20 @@ _NONE: frozenset[int] = frozenset()
 _books: weakref.WeakSet[Books] = weakref.WeakSet()
 
 
-class Onlooker(Protocol):
-    """Somebody who looks at a running environment; never raises. Without one, a step makes no call for it."""
+class StepObserver(Protocol):
+    """Somebody who is told of the steps of an environment; never raises. Without one, a step makes no call for it."""
 
-    def before(self, actions: Batch, env_ids: IntArray) -> None:
+    def on_call(self) -> None:
+        """The program has given actions; the wrappers have not seen them yet."""
+
+    def on_send(self, actions: Batch, env_ids: IntArray) -> None:
         """These rows are about to be sent, or reset if there are no actions: the time to ask for frames."""
 
-    def after(self, step: StepResult) -> None:
+    def on_receive(self, step: StepResult) -> None:
         """These rows have arrived, as they are before any wrapper."""
+
+    def on_return(self) -> None:
+        """The program is about to get what it waits for."""
 
 
 class Books:
@@ -78,7 +84,7 @@ class Books:
         self.owner = os.getpid()
         self.in_line = False  # whether the next whole step may: set by the end of a general call
         self.stopwatches: list[Any] = []  # those that are on, in the order in which they were put on
-        self.onlooker: Onlooker | None = None  # set by any thread; taken away by the stepping one
+        self.observer: StepObserver | None = None  # set by any thread; taken away by the stepping one
         self._together: tuple[int, str, str, tuple[str, ...]] = 1, "", "", ()
         self._may_be_in_line = runner.has_line and recovery is None and batch_size is None and not debug
         self._all = frozenset(range(num_rows))
@@ -153,8 +159,8 @@ class Books:
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         self._refuse_parts(env_ids, of_reset=False)
-        if self.onlooker is not None:
-            self.onlooker.before(actions, env_ids)
+        if self.observer is not None:
+            self.observer.on_send(actions, env_ids)
         if self.recovery is not None and len(beginning := self.recovery.beginning_with_step(env_ids)):
             self.runner.notice_losses(beginning)  # this step did not cause them, and its resets come next in schedules
         try:
@@ -179,8 +185,8 @@ class Books:
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self._refuse_parts(env_ids, of_reset=True)
         self.runner.refuse_reset(seeds, options)
-        if self.onlooker is not None:
-            self.onlooker.before(None, env_ids)
+        if self.observer is not None:
+            self.observer.on_send(None, env_ids)
         if self.recovery is not None:
             self.runner.notice_losses(env_ids)  # before this reset: they are not of its making, its seeds stay as given
         try:
@@ -227,8 +233,8 @@ class Books:
             step.failures = errors_of(self.failed)
         self.latest = step.observations
         self.interrupts.hold()
-        if self.onlooker is not None:
-            self.onlooker.after(step)
+        if self.observer is not None:
+            self.observer.on_receive(step)
         # Last, and all three at once: if interrupted before, the next wait returns the same rows.
         self.out, self.ready, self.failed = out, left, []
         return step
@@ -307,7 +313,7 @@ class Books:
 
     def look_for_line(self) -> None:
         """At the end of a general call: may the next step take the line, because there is nothing else to do?"""
-        looked_at = self.stopwatches or self.onlooker is not None
+        looked_at = self.stopwatches or self.observer is not None
         special = self.out or self.endings.any_ended or self.frames_changed or looked_at or self.closed
         self.in_line = self._may_be_in_line and not special
 

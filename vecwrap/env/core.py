@@ -10,11 +10,12 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from vecwrap.env.books import Books
+from vecwrap.env.books import Books, StepObserver
 from vecwrap.env.calls import Calls
 from vecwrap.env.face import Pending
 from vecwrap.env.options import RestartOptions
@@ -110,13 +111,41 @@ class Core:
         self.books.request_frames(wrapper, env_ids, opening)
 
     def health(self) -> Health:
-        recovery = self.books.recovery
-        if recovery is None:
-            none = np.zeros(self.num_envs, dtype=np.int64)
-            return Health(none, none.copy(), ("",) * self.num_envs, self.runner.health())
-        restarts = recovery.restarts
-        counts, lost = restarts.counts.copy(), recovery.lost_episodes.copy()
-        return Health(counts, lost, tuple(restarts.reasons), self.runner.health())
+        books = self.books
+        resting = books.endings.ended.copy()
+        if hasattr(books, "slots"):  # gone once workers have ended
+            resting |= books.slots.waits
+        in_flight = np.zeros(self.num_envs, dtype=np.bool_)
+        in_flight[list(books.out)] = True
+        none = np.zeros(self.num_envs, dtype=np.int64)
+        health = Health(
+            restarts=none,
+            lost_episodes=none.copy(),
+            failures=("",) * self.num_envs,
+            workers=self.runner.health(),
+            closed=books.closed,
+            lost=np.zeros(self.num_envs, dtype=np.bool_),
+            resting=resting,
+            in_flight=in_flight,
+        )
+        if books.recovery is None:
+            return health
+        restarts = books.recovery.restarts
+        lost = books.recovery.lost.copy()
+        lost[[*books.due, *books.gone]] = True
+        return replace(
+            health,
+            restarts=restarts.counts.copy(),
+            lost_episodes=books.recovery.lost_episodes.copy(),
+            failures=tuple(restarts.reasons),
+            lost=lost,
+        )
+
+    def observe(self, observer: StepObserver) -> None:
+        """Tell an observer of every step from now on, along the general path; of several the first; from any thread."""
+        if self.books.observer is None:
+            self.books.observer = observer
+        self.books.in_line = False
 
     def follow(self, schedules: Sequence[bytes]) -> None:
         """Have seedless resets get what these schedules say, one for each sub-environment."""

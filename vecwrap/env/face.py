@@ -250,6 +250,8 @@ class Face:
     ) -> None:
         """Send actions of a space to these rows, for a call of this kind; those of ``env_ids`` come in this order."""
         rows, numbering, books, pending = self.rows, self.numbering, self.books, self.pending
+        if books.observer is not None:
+            books.observer.on_call()
         actions = conform_actions(space, actions, len(env_ids))
         if books.debug:  # checked in the caller's order
             ids = env_ids if order is None else env_ids[np.argsort(order)]
@@ -345,6 +347,8 @@ class Face:
         if pending.through is None:  # the program's SIGINT handler took it during this wait, or has closed us
             books.refuse_closed_meanwhile()
             raise NoAsyncCallError("Another wait has already taken the result that this call waits for.", kind)
+        if books.observer is not None:
+            books.observer.on_return()
         call = "send" if self.numbering.out and (kind == "send" or pending.through[0].failures) else None
         (step, result), pending.through, pending.call = pending.through, None, call  # one line: an interrupt may come
         books.look_for_line()

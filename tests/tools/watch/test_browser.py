@@ -236,7 +236,7 @@ def test_cartpole_is_followed_until_it_ends(tab, tmp_path):
         until(tab, "document.getElementById('large-frame').width === 600")
         changing(tab, "document.getElementById('large-frame').toDataURL()")
         assert tab.text_content("#large-title").startswith("#1 · score ")
-        until(tab, "document.querySelectorAll('#times tr').length === 6")  # five parts, and the whole
+        until(tab, "document.querySelectorAll('#times tr').length === 4")  # three parts, and the whole
         with tab.expect_download() as saved:
             tab.click("#save-one")
         assert imageio.imread(saved.value.path()).shape == (400, 600, 3)
@@ -316,7 +316,7 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
     told, frames = [], env.core.runner.frames
     env.core.runner.frames = lambda wanted: (told.append(wanted), frames(wanted))
     address = env.watch(0)
-    onlooker = watch(env)._source._onlooker
+    observer = watch(env)._source._observer
     with played(env):
         assert told == []
         tab.goto(address)
@@ -327,10 +327,10 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
             until(one, "(document.querySelector('#tiles canvas') || {}).width > 300")
             changing(one, pixels(1))
         tab.close()
-        assert waiting.until(lambda: onlooker.viewers == 1)
+        assert waiting.until(lambda: observer.viewers == 1)
         changing(other, pixels(1))
         other.close()
-        assert waiting.until(lambda: not onlooker.viewers and env.core.books.onlooker is None)
+        assert waiting.until(lambda: not observer.viewers and env.core.books.observer is None)
     before = len(told)
     for _ in range(200):
         env.step([0, 1])
