@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -77,6 +78,7 @@ class Core:
         shared: dict[str, Any] = {"together": agents or 1, "batch_size": batch_size}
         self.pending = Pending(self.books.all_ids, seed=seed, start_index=start_index, **shared)
         self.numberings: list[tuple[Pending, NumberedRows]] = [(self.pending, self.books)]  # and those of wrappers
+        self._observing = threading.Lock()
         self.on_schedule = False  # whether seedless resets get what schedules say
         self.is_open = True
         with counted_once():
@@ -142,10 +144,16 @@ class Core:
         )
 
     def observe(self, observer: StepObserver) -> None:
-        """Tell an observer of every step from now on, along the general path; of several the first; from any thread."""
-        if self.books.observer is None:
-            self.books.observer = observer
+        """Tell an observer of every step from now on, along the general path; from any thread."""
+        with self._observing:
+            if observer not in self.books.observers:
+                self.books.observers = (*self.books.observers, observer)
         self.books.in_line = False
+
+    def ignore(self, observer: StepObserver) -> None:
+        """Tell an observer nothing any more; from any thread."""
+        with self._observing:
+            self.books.observers = tuple(one for one in self.books.observers if one is not observer)
 
     def follow(self, schedules: Sequence[bytes]) -> None:
         """Have seedless resets get what these schedules say, one for each sub-environment."""

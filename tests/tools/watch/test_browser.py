@@ -330,7 +330,7 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
         assert waiting.until(lambda: observer.viewers == 1)
         changing(other, pixels(1))
         other.close()
-        assert waiting.until(lambda: not observer.viewers and env.core.books.observer is None)
+        assert waiting.until(lambda: not observer.viewers and not env.core.books.observers)
     before = len(told)
     for _ in range(200):
         env.step([0, 1])

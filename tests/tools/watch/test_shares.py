@@ -63,7 +63,7 @@ def test_what_passes_while_nobody_looks_is_nobodys():
     env = Outer(DummyBackend([Works] * 3))
     observer = observed(env)
     play(env, 10)
-    env.core.books.observer = None
+    env.core.ignore(observer)
     observer.stop()
     CLOCK.now += 10**9
     env.core.observe(observer)

@@ -301,7 +301,7 @@ class _Observer:
         self._has_monitor = has_monitor  # which counts scores and lengths
         backend = env.unwrapped
         n = backend.num_envs
-        self._books = env.core.books
+        self._ignore = env.core.ignore
         self._request, self._can_ask = env.core.request_frames, not env.core.is_engine
         firsts = one_a_game(backend.face, env.core)
         self.tiles = (list(range(n)) if firsts is None else firsts)[:MOST_TILES]
@@ -350,7 +350,7 @@ class _Observer:
         self.shares.on_send()
         if not self.is_needed:
             self.shares.stop()
-            self._books.observer = None
+            self._ignore(self)
 
     def on_receive(self, step: StepResult) -> None:
         self.shares.on_receive()

@@ -27,30 +27,30 @@ class StepShares:
         self._seconds = [0.0, 0.0, 0.0]
         self._steps = 0
         self._since = 0.0
-        self._running: int | None = None  # None: nobody knows
+        self._latest = ""  # moment; "": nobody looked
 
     def on_call(self) -> None:
-        """The program has given actions."""
-        if self._running is not None:
-            self._running = PROGRAM  # also after a call that only sent
-        self._goes_on(WRAPPERS)
+        self._ends(PROGRAM, "call")
+
+    def on_send(self) -> None:
+        self._ends(PROGRAM if self._latest == "return" else WRAPPERS, "send")  # a reset is no call
+
+    def on_receive(self) -> None:
+        self._ends(BACKEND, "receive")
+
+    def on_return(self) -> None:
+        if self._latest == "send":
+            self._ends(BACKEND, "return")
+            return
+        self._ends(WRAPPERS, "return")
         self._steps += 1
         if self._steps > 2 * RECENT:
             self._steps = RECENT
             self._seconds = [seconds / 2 for seconds in self._seconds]
 
-    def on_send(self) -> None:
-        self._goes_on(BACKEND)
-
-    def on_receive(self) -> None:
-        self._goes_on(WRAPPERS)
-
-    def on_return(self) -> None:
-        self._goes_on(PROGRAM)
-
     def stop(self) -> None:
         """Nobody looks: what passes until the next moment is nobody's."""
-        self._running = None
+        self._latest = ""
 
     def shares(self) -> list[list[Any]]:
         """The name of each part, inner first, what is counted there, and microseconds a vector step."""
@@ -59,8 +59,10 @@ class StepShares:
             return []
         return [[*PARTS[part], round(1e6 * spent[part] / steps, 2)] for part in (BACKEND, WRAPPERS, PROGRAM)]
 
-    def _goes_on(self, part: int) -> None:
+    def _ends(self, part: int, moment: str) -> None:
+        """What has passed from the latest moment to this one was this part."""
         now = self._clock()
-        if self._running is not None:
-            self._seconds[self._running] += now - self._since
-        self._running, self._since = part, now
+        if self._latest:
+            self._seconds[part] += now - self._since
+        self._since = now
+        self._latest = moment
