@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from vecwrap.tools.evaluate import evaluate as evaluate
     from vecwrap.tools.tournament import Tournament as Tournament
     from vecwrap.tools.tournament import tournament as tournament
+    from vecwrap.tools.watch.notebook import watch as watch
     from vecwrap.wrappers.selfplay.pool import OpponentPool as OpponentPool
 
 __version__ = "0.1.0"
@@ -60,6 +61,7 @@ _PUBLIC = {
     "tournament": "vecwrap.tools.tournament",
     "Tournament": "vecwrap.tools.tournament",
     "Evaluation": "vecwrap.tools.evaluate",
+    "watch": "vecwrap.tools.watch.notebook",
     "check": "vecwrap.pipeline.check",
     "Finding": "vecwrap.pipeline.check",
     "OpponentPool": "vecwrap.wrappers.selfplay.pool",

@@ -24,7 +24,7 @@ from tests import waiting  # noqa: E402
 from tests.tools.watch.test_server import EVIL, write_run  # noqa: E402
 from tests.wrappers.test_video import frames_of  # noqa: E402
 from vecwrap.rows.step_result import Frames  # noqa: E402
-from vecwrap.tools.watch import RunFolder, serve, watch  # noqa: E402
+from vecwrap.tools.watch import RunFolder, page_of, serve  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium")
@@ -223,7 +223,7 @@ def test_cartpole_is_followed_until_it_ends(tab, tmp_path):
     """Curves grow, tiles change, a click or a key shows one large with its last steps; a narrow window holds it all."""
     wrappers = [f"monitor:{tmp_path}"]
     env = vecwrap.build("CartPole-v1", n=4, backend="dummy", wrappers=wrappers, render_mode="rgb_array", seed=1)
-    address = env.watch(0)
+    address = vecwrap.watch(env, 0)
     with played(env):
         tab.goto(address)
         growing(tab)
@@ -273,7 +273,7 @@ def test_a_few_episodes_are_dots_that_one_sees_and_no_toolbar_lies_on_them(tab, 
 def test_in_a_narrow_window_all_tiles_can_be_seen_without_a_window_of_their_own(tab, n):
     tab.set_viewport_size({"width": 390, "height": 800})
     env = vecwrap.build("CartPole-v1", n=n, backend="dummy", render_mode="rgb_array", seed=1)
-    address = env.watch(0)
+    address = vecwrap.watch(env, 0)
     with played(env):
         tab.goto(address)
         until(tab, f"document.querySelectorAll('#tiles canvas').length === {n}")
@@ -294,7 +294,7 @@ def test_a_program_that_has_ended_says_how_its_run_is_shown_again(tab, tmp_path,
     code = (
         "import sys, vecwrap\n"
         f"env = vecwrap.build('CartPole-v1', 2, [{{'monitor': {{'dir': {str(folder)!r}}}}}], backend='dummy')\n"
-        "env.reset()\nprint(env.watch(0), flush=True)\nsys.stdin.readline()\nenv.close()"
+        "env.reset()\nprint(vecwrap.watch(env, 0), flush=True)\nsys.stdin.readline()\nenv.close()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code], **pipes) as program:
@@ -315,8 +315,8 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
     env = vecwrap.build("CartPole-v1", n=2, backend="dummy", render_mode="rgb_array", seed=1)
     told, frames = [], env.core.runner.frames
     env.core.runner.frames = lambda wanted: (told.append(wanted), frames(wanted))
-    address = env.watch(0)
-    observer = watch(env)._source._observer
+    address = vecwrap.watch(env, 0)
+    observer = page_of(env)._source._observer
     with played(env):
         assert told == []
         tab.goto(address)
@@ -341,7 +341,7 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
 
 def test_the_button_says_why_nothing_is_recorded(tab):
     env = vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=["monitor"], seed=1)
-    address = env.watch(0)
+    address = vecwrap.watch(env, 0)
     with played(env):
         tab.goto(address)
         tab.click("#record")
@@ -362,7 +362,7 @@ def test_pong_with_a_worker_that_is_killed_while_somebody_looks(tab, tmp_path):
         render_mode="rgb_array",
         seed=1,
     )
-    address = env.watch(0)
+    address = vecwrap.watch(env, 0)
     with played(env):
         tab.goto(address)
         growing(tab)

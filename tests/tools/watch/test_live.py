@@ -21,7 +21,7 @@ import pytest
 import vecwrap
 from tests.test_step_calls import CHAINS, STEPS, WHOLE, build, step_counted
 from vecwrap.testing import ToyEnv
-from vecwrap.tools.watch import live, server, watch
+from vecwrap.tools.watch import live, page_of, server
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -65,7 +65,7 @@ class Browser:
 
 @contextlib.contextmanager
 def looking(env, query=""):
-    browser = Browser(env.watch(0), query)
+    browser = Browser(vecwrap.watch(env, 0), query)
     browser.state()
     try:
         yield browser
@@ -92,7 +92,7 @@ def test_while_nobody_looks_a_step_makes_no_call_more(chain):
     with build(chain, backend="dummy") as env:
         actions = np.zeros(8, np.int64)
         before = min(step_counted(env, actions, whole=True) for _ in range(STEPS))
-        env.watch(0)
+        vecwrap.watch(env, 0)
         assert min(step_counted(env, actions, whole=True) for _ in range(STEPS)) == before <= WHOLE["dummy", chain]
         with looking(env):
             assert step_counted(env, actions, whole=True) > before
@@ -121,7 +121,7 @@ def test_games_without_a_file_are_curves_too():
     games = []
     wrappers = [{"monitor": {"log": games.append}}]
     with vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=wrappers) as env:
-        env.watch(0)
+        vecwrap.watch(env, 0)
         env.reset(seed=1)
         until(env, lambda: len(games) >= 30)
         with looking(env) as browser:
@@ -138,7 +138,7 @@ def test_frames_are_asked_for_only_while_somebody_looks():
         env.reset(seed=1)
         told, frames = [], env.core.runner.frames
         env.core.runner.frames = lambda wanted: (told.append(list(wanted)), frames(wanted))
-        page = watch(env, 0)
+        page = page_of(env, 0)
         until(env, lambda: True)
         assert told == []
         with looking(env) as browser:
@@ -180,7 +180,7 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_looking():
         with looking(env):
             with looking(env):
                 until(env, lambda: env.core.books.observers)
-            until(env, lambda: watch(env)._source._observer.viewers == 1)
+            until(env, lambda: page_of(env)._source._observer.viewers == 1)
             assert env.core.books.observers
         until(env, lambda: is_line(env))
 
@@ -233,7 +233,7 @@ def test_of_games_without_lives_none_are_shown():
     with vecwrap.build(NoLives, n=3, backend="dummy") as env:
         env.reset(seed=1)
         with looking(env) as browser:
-            until(env, lambda: (watch(env)._source._observer.lives == 0).all())
+            until(env, lambda: (page_of(env)._source._observer.lives == 0).all())
             assert [row["lives"] for row in browser.state()["rows"]] == [None] * 3
 
 
@@ -241,7 +241,7 @@ def test_where_the_time_of_a_step_goes_is_shown_while_somebody_looks():
     with vecwrap.build("CartPole-v1", n=3, backend="dummy", wrappers=["monitor"]) as env:
         env.reset(seed=1)
         with looking(env) as browser:
-            shares = watch(env)._source._observer.shares.shares
+            shares = page_of(env)._source._observer.shares.shares
             until(env, lambda: shares() and all(microseconds for *_, microseconds in shares()))
             while not (times := browser.state()["times"]):
                 pass
@@ -263,7 +263,7 @@ def test_what_cannot_be_rendered_does_not_end_the_run():
     with vecwrap.build(bad, n=2, backend="dummy", render_mode="rgb_array") as env:
         env.reset(seed=1)
         with looking(env) as browser:
-            page = watch(env)
+            page = page_of(env)
             until(env, lambda: page._source._observer.why_no_frames)
             while browser.state()["frames"]:
                 pass
@@ -275,7 +275,7 @@ def test_a_run_that_ends_says_so_and_its_page_ends(backend):
     env = vecwrap.build("CartPole-v1", n=2, backend=backend, wrappers=["monitor"])
     env.reset(seed=1)
     with looking(env) as browser:
-        page = watch(env)
+        page = page_of(env)
         env.close()
         states = []
         while (state := browser.state()) is not None:
@@ -301,7 +301,7 @@ def test_signals_are_left_alone_and_the_environment_is_not_kept_alive():
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     env = vecwrap.build("CartPole-v1", n=2, backend="dummy")
     env.reset(seed=1)
-    page = watch(env, 0)
+    page = page_of(env, 0)
     assert page._thread.daemon
     assert page._thread is not threading.current_thread()
     with looking(env):
@@ -331,7 +331,7 @@ def test_a_client_that_never_reads_and_one_that_is_gone_delay_no_step():
     """One asks for states and reads none, one resets its connection amid the answer; then the looking ends."""
     with vecwrap.build(toy, n=2, backend="dummy", render_mode="rgb_array") as env:
         env.reset(seed=1)
-        page = watch(env, 0)
+        page = page_of(env, 0)
         parts, sockets = urlsplit(page.address), []
         for _ in range(2):
             client = socket.create_connection((parts.hostname, parts.port), timeout=30)
@@ -350,7 +350,7 @@ def test_a_server_that_stands_still_delays_no_step(monkeypatch):
         env.reset(seed=1)
         stands, held, state = threading.Event(), threading.Event(), live.Live.state
         with looking(env):
-            until(env, lambda: len(watch(env)._source._observer.frames) == 2)
+            until(env, lambda: len(page_of(env)._source._observer.frames) == 2)
             monkeypatch.setattr(live.Live, "state", lambda *given: (stands.set(), held.wait(60), state(*given))[-1])
             assert stands.wait(60)
             for _ in range(500):
@@ -389,7 +389,7 @@ def test_numbers_that_json_does_not_know_are_shown_and_end_nothing(value, wrappe
     with vecwrap.build(lambda: Extreme(value), n=2, backend="dummy", wrappers=wrappers) as env:
         env.reset(seed=1)
         with looking(env) as browser:
-            observer = watch(env)._source._observer
+            observer = page_of(env)._source._observer
             until(env, lambda: env.core.books.observers and observer.steps > 10)
             state = browser.state()
             while state["games"] < 3 * bool(wrappers) or not state["rows"][0]["length"]:

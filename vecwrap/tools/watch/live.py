@@ -52,7 +52,7 @@ READ_SHARE = 30  # reading a growing file may take a thirtieth of the time
 _pages: weakref.WeakKeyDictionary[Any, weakref.ref[Page]] = weakref.WeakKeyDictionary()
 
 
-def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> Page:
+def page_of(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> Page:
     """Serve the page of an environment; the same one when asked again."""
     known = _pages.get(env.core)
     page = None if known is None else known()
