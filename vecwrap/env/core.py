@@ -115,8 +115,9 @@ class Core:
     def health(self) -> Health:
         books = self.books
         resting = books.endings.ended.copy()
-        if hasattr(books, "slots"):  # gone once workers have ended
-            resting |= books.slots.waits
+        slots = getattr(books, "slots", None)  # gone once workers have ended
+        if slots is not None:
+            resting |= slots.waits
         in_flight = np.zeros(self.num_envs, dtype=np.bool_)
         in_flight[list(books.out)] = True
         none = np.zeros(self.num_envs, dtype=np.int64)
@@ -125,7 +126,6 @@ class Core:
             lost_episodes=none.copy(),
             failures=("",) * self.num_envs,
             workers=self.runner.health(),
-            closed=books.closed,
             lost=np.zeros(self.num_envs, dtype=np.bool_),
             resting=resting,
             in_flight=in_flight,

@@ -57,7 +57,6 @@ class Health:
         lost_episodes: (n,) int64. How many of its episodes were lost.
         failures: n texts: the description of its last failure, "" if there was none.
         workers: the worker processes; empty if everything runs in this process.
-        closed: whether the environment has been closed.
         lost: (n,) bool. Whether the sub-environment is to be recreated, or could not be, or its loss is to be reported.
         resting: (n,) bool. Whether the row needs a reset or, in games, is not to move.
         in_flight: (n,) bool. Whether a result of the row is still to be received.
@@ -67,7 +66,6 @@ class Health:
     lost_episodes: IntArray
     failures: tuple[str, ...]
     workers: tuple[WorkerHealth, ...]
-    closed: bool
     lost: BoolArray
     resting: BoolArray
     in_flight: BoolArray

@@ -94,12 +94,12 @@ class Live:
 
     @property
     def ended(self) -> bool:
-        return self._env() is None or self._core.health().closed
+        return self._env() is None or not self._core.is_open
 
     def state(self, row: int | None) -> dict[str, Any]:
         self._look()  # again: a step that just ended may have missed it
+        ended, now = self.ended, time.perf_counter()
         health = self._core.health()
-        ended, now = health.closed or self._env() is None, time.perf_counter()
         if ended:
             self.done()
         monitor = self._monitor()
