@@ -153,9 +153,9 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
             files.callback(journal.close)
             files.enter_context(journal.warnings_too())
         if settings.page is not None:
-            from vecwrap.live import watch
+            from vecwrap.live import page_of
 
-            page = watch(env, *settings.page)
+            page = page_of(env, *settings.page)
             files.callback(page.close)
             say_where(page.address, console)
         running.go(act)

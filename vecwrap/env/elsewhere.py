@@ -19,6 +19,7 @@ _HERE = {
     **dict.fromkeys(["obs_rms", "ret_rms"], "find(vecwrap.VecEnvWrapper).wrapper_statistics(), of the wrapper's class"),
     **dict.fromkeys(["reset_infos", "buf_infos"], "the second value that reset returns"),
     "max_episode_steps": "spec.max_episode_steps",
+    "watch": "vecwrap.watch(env)",
 }
 
 
