@@ -60,7 +60,7 @@ class Run:
         env_id, wrappers, options = CASES[case]
         env = vecwrap.build(env_id, n=N, wrappers=wrappers, render_mode="rgb_array", **options)
         env.reset(seed=SEED)
-        self._address = env.watch() if page else ""
+        self._address = vecwrap.watch(env) if page else ""
         self._tab = tab
         self._run = Throughput(steps(env.step, action_batches(env.single_action_space, N), N), env.close)
 

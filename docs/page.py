@@ -38,7 +38,7 @@ def main() -> None:
     """Play until enough games have ended, and go on while the pictures are taken."""
     spec = {"n": 8, "wrappers": ["atari", {"framestack": 4}, "monitor"], "backend": "shmem", "on_failure": "restart"}
     with vecwrap.build("PongNoFrameskip-v4", render_mode="rgb_array", seed=1, **spec) as env:
-        address = env.watch()
+        address = vecwrap.watch(env)
         env.reset()
         env.action_space.seed(1)
         monitor = env.find(vecwrap.wrappers.monitor.Monitor)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vecwrap.errors import SpecError as SpecError
     from vecwrap.errors import SubEnvError as SubEnvError
     from vecwrap.errors import VecwrapError as VecwrapError
+    from vecwrap.live.notebook import watch as watch
     from vecwrap.pipeline.build import build as build
     from vecwrap.pipeline.build import load as load
     from vecwrap.pipeline.build import wrap as wrap
@@ -61,6 +62,7 @@ _PUBLIC = {
     "tournament": "vecwrap.selfplay.tournament",
     "Tournament": "vecwrap.selfplay.tournament",
     "Evaluation": "vecwrap.tools.evaluate",
+    "watch": "vecwrap.live.notebook",
     "check": "vecwrap.pipeline.check",
     "Finding": "vecwrap.pipeline.check",
     "OpponentPool": "vecwrap.selfplay.pool",

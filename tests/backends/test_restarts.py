@@ -1,5 +1,7 @@
 """How often and how soon: the policy, under a clock of the test's own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -200,10 +202,25 @@ def test_health_tells_what_happened():
         assert env.health().restarts.tolist() == [0, 1, 0], "yours to keep"
 
 
+def test_health_says_where_each_row_is():
+    with DummyBackend([toy()] * 3, autoreset="disabled", on_failure="restart", restart_backoff=60.0) as env:
+        assert env.health().resting.tolist() == [True] * 3
+        env.reset(seed=1)
+        assert env.health().resting.tolist() == [False] * 3
+        env.send([0, 0], env_ids=[0, 2])
+        assert env.health().in_flight.tolist() == [True, False, True]
+        env.recv()
+        assert env.health().in_flight.tolist() == [False] * 3
+        env.set_attr("raise_in", "step", indices=1)
+        env.step([0, 0, 0])
+        assert env.health().lost.tolist() == [False, True, False]
+        assert env.health().resting.tolist() == [False, True, False]
+
+
 def test_health_shows_workers():
     health = DummyBackend([toy()]).health()
     workers = WorkerHealth(0, 77, (0,), 2), WorkerHealth(1, 78, (1, 2), 1)
-    shown = type(health)(health.restarts, health.lost_episodes, ("",), workers)
+    shown = replace(health, workers=workers)
     assert str(shown).splitlines() == [
         "0 restarts, 0 lost episodes",
         "worker 0 (pid 77, sub-environment 0): 2 restarts",

@@ -47,7 +47,7 @@ def test_a_run_that_is_watched_prints_its_address_and_ends_as_any_other(tmp_path
 
 def test_the_folder_of_a_live_run_leads_to_its_own_page(tmp_path, capsys):
     with vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=[f"monitor:{tmp_path}"]) as env:
-        address = env.watch(0)
+        address = vecwrap.watch(env, 0)
         env.reset(seed=1)
         assert main(["watch", str(tmp_path)]) == 0
     assert f"page  {address}" in capsys.readouterr().out

@@ -36,8 +36,8 @@ from vecwrap.live import server
 installed, server.is_installed = server.is_installed, lambda name: name != "uvicorn"
 times, update = [], DisplayHandle.update
 DisplayHandle.update = lambda *given: (update(*given), times.append(1))
-env.watch()
-said, deadline = env.watch(), time.monotonic() + 60
+vecwrap.watch(env)
+said, deadline = vecwrap.watch(env), time.monotonic() + 60
 while len(times) < 2 and time.monotonic() < deadline:
     env.step([0, 1, 0])
     time.sleep(0.01)
@@ -49,7 +49,7 @@ CELLS = [
     "env",
     "for _ in range(2):\n    env.show()",
     WATCHED_WITHOUT_PACKAGES,
-    "env.watch(0)",
+    "vecwrap.watch(env, 0)",
     "env.close()",
 ]
 

@@ -23,7 +23,7 @@ import vecwrap  # noqa: E402
 from tests import waiting  # noqa: E402
 from tests.live.test_server import EVIL, write_run  # noqa: E402
 from tests.wrappers.test_video import frames_of  # noqa: E402
-from vecwrap.live import RunFolder, serve, watch  # noqa: E402
+from vecwrap.live import RunFolder, page_of, serve  # noqa: E402
 from vecwrap.rows.step_result import Frames  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -220,7 +220,7 @@ def test_cartpole_is_followed_until_it_ends(tab, tmp_path):
     """Curves grow, tiles change, a click or a key shows one large with its last steps; a narrow window holds it all."""
     wrappers = [f"monitor:{tmp_path}"]
     env = vecwrap.build("CartPole-v1", n=4, backend="dummy", wrappers=wrappers, render_mode="rgb_array", seed=1)
-    address = env.watch(0)
+    address = vecwrap.watch(env, 0)
     with played(env):
         tab.goto(address)
         growing(tab)
@@ -233,7 +233,7 @@ def test_cartpole_is_followed_until_it_ends(tab, tmp_path):
         until(tab, "document.getElementById('large-frame').width === 600")
         changing(tab, "document.getElementById('large-frame').toDataURL()")
         assert tab.text_content("#large-title").startswith("#1 · score ")
-        until(tab, "document.querySelectorAll('#times tr').length === 6")  # five parts, and the whole
+        until(tab, "document.querySelectorAll('#times tr').length === 4")  # three parts, and the whole
         with tab.expect_download() as saved:
             tab.click("#save-one")
         assert imageio.imread(saved.value.path()).shape == (400, 600, 3)
@@ -270,7 +270,7 @@ def test_a_few_episodes_are_dots_that_one_sees_and_no_toolbar_lies_on_them(tab, 
 def test_in_a_narrow_window_all_tiles_can_be_seen_without_a_window_of_their_own(tab, n):
     tab.set_viewport_size({"width": 390, "height": 800})
     env = vecwrap.build("CartPole-v1", n=n, backend="dummy", render_mode="rgb_array", seed=1)
-    address = env.watch(0)
+    address = vecwrap.watch(env, 0)
     with played(env):
         tab.goto(address)
         until(tab, f"document.querySelectorAll('#tiles canvas').length === {n}")
@@ -291,7 +291,7 @@ def test_a_program_that_has_ended_says_how_its_run_is_shown_again(tab, tmp_path,
     code = (
         "import sys, vecwrap\n"
         f"env = vecwrap.build('CartPole-v1', 2, [{{'monitor': {{'dir': {str(folder)!r}}}}}], backend='dummy')\n"
-        "env.reset()\nprint(env.watch(0), flush=True)\nsys.stdin.readline()\nenv.close()"
+        "env.reset()\nprint(vecwrap.watch(env, 0), flush=True)\nsys.stdin.readline()\nenv.close()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code], **pipes) as program:
@@ -312,8 +312,8 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
     env = vecwrap.build("CartPole-v1", n=2, backend="dummy", render_mode="rgb_array", seed=1)
     told, frames = [], env.core.runner.frames
     env.core.runner.frames = lambda wanted: (told.append(wanted), frames(wanted))
-    address = env.watch(0)
-    onlooker = watch(env)._source._onlooker
+    address = vecwrap.watch(env, 0)
+    observer = page_of(env)._source._observer
     with played(env):
         assert told == []
         tab.goto(address)
@@ -324,10 +324,10 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
             until(one, "(document.querySelector('#tiles canvas') || {}).width > 300")
             changing(one, pixels(1))
         tab.close()
-        assert waiting.until(lambda: onlooker.viewers == 1)
+        assert waiting.until(lambda: observer.viewers == 1)
         changing(other, pixels(1))
         other.close()
-        assert waiting.until(lambda: not onlooker.viewers and env.core.books.onlooker is None)
+        assert waiting.until(lambda: not observer.viewers and not env.core.books.observers)
     before = len(told)
     for _ in range(200):
         env.step([0, 1])
@@ -338,7 +338,7 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
 
 def test_the_button_says_why_nothing_is_recorded(tab):
     env = vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=["monitor"], seed=1)
-    address = env.watch(0)
+    address = vecwrap.watch(env, 0)
     with played(env):
         tab.goto(address)
         tab.click("#record")
@@ -359,7 +359,7 @@ def test_pong_with_a_worker_that_is_killed_while_somebody_looks(tab, tmp_path):
         render_mode="rgb_array",
         seed=1,
     )
-    address = env.watch(0)
+    address = vecwrap.watch(env, 0)
     with played(env):
         tab.goto(address)
         growing(tab)

@@ -20,7 +20,7 @@ import pytest
 
 import vecwrap
 from tests.test_step_calls import CHAINS, STEPS, WHOLE, build, step_counted
-from vecwrap.live import live, server, watch
+from vecwrap.live import live, page_of, server
 from vecwrap.testing import ToyEnv
 
 pytest.importorskip("starlette")
@@ -65,7 +65,7 @@ class Browser:
 
 @contextlib.contextmanager
 def looking(env, query=""):
-    browser = Browser(env.watch(0), query)
+    browser = Browser(vecwrap.watch(env, 0), query)
     browser.state()
     try:
         yield browser
@@ -84,7 +84,7 @@ def until(env, done, seconds=60):
 
 
 def is_line(env):
-    return env.core.books.onlooker is None and env.core.books.in_line
+    return not env.core.books.observers and env.core.books.in_line
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -92,7 +92,7 @@ def test_while_nobody_looks_a_step_makes_no_call_more(chain):
     with build(chain, backend="dummy") as env:
         actions = np.zeros(8, np.int64)
         before = min(step_counted(env, actions, whole=True) for _ in range(STEPS))
-        env.watch(0)
+        vecwrap.watch(env, 0)
         assert min(step_counted(env, actions, whole=True) for _ in range(STEPS)) == before <= WHOLE["dummy", chain]
         with looking(env):
             assert step_counted(env, actions, whole=True) > before
@@ -121,7 +121,7 @@ def test_games_without_a_file_are_curves_too():
     games = []
     wrappers = [{"monitor": {"log": games.append}}]
     with vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=wrappers) as env:
-        env.watch(0)
+        vecwrap.watch(env, 0)
         env.reset(seed=1)
         until(env, lambda: len(games) >= 30)
         with looking(env) as browser:
@@ -138,18 +138,18 @@ def test_frames_are_asked_for_only_while_somebody_looks():
         env.reset(seed=1)
         told, frames = [], env.core.runner.frames
         env.core.runner.frames = lambda wanted: (told.append(list(wanted)), frames(wanted))
-        page = watch(env, 0)
+        page = page_of(env, 0)
         until(env, lambda: True)
         assert told == []
         with looking(env) as browser:
-            until(env, lambda: len(page._source._onlooker.frames) == 3)
+            until(env, lambda: len(page._source._observer.frames) == 3)
             status, content = browser.get("frame")
             assert status == 200
             tiles = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
-            shape = np.asarray(page._source._onlooker.frames[0]).shape
+            shape = np.asarray(page._source._observer.frames[0]).shape
             assert tiles.shape == (shape[0], 3 * shape[1], 3)
             one = cv2.imdecode(np.frombuffer(browser.get("frame?row=1")[1], np.uint8), cv2.IMREAD_COLOR)
-            assert (one[..., ::-1] == page._source._onlooker.frames[1]).all()
+            assert (one[..., ::-1] == page._source._observer.frames[1]).all()
         until(env, lambda: is_line(env))
         assert env.core.books.frames_told == [vecwrap.rows.step_result.Frames.NONE] * 3
         before = len(told)
@@ -164,7 +164,7 @@ def test_frames_come_at_a_bounded_rate(monkeypatch):
         source = live.Live(env)
         monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
         asked = []
-        source._onlooker._ask, ask = lambda rows, first: (asked.append(rows), ask(rows, first)), source._onlooker._ask
+        source._observer._ask, ask = lambda rows, first: (asked.append(rows), ask(rows, first)), source._observer._ask
         now[0] = 100.0
         source.watched(1)
         for _ in range(100):
@@ -179,9 +179,9 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_looking():
         env.reset(seed=1)
         with looking(env):
             with looking(env):
-                until(env, lambda: env.core.books.onlooker is not None)
-            until(env, lambda: watch(env)._source._onlooker.viewers == 1)
-            assert env.core.books.onlooker is not None
+                until(env, lambda: env.core.books.observers)
+            until(env, lambda: page_of(env)._source._observer.viewers == 1)
+            assert env.core.books.observers
         until(env, lambda: is_line(env))
 
 
@@ -189,7 +189,7 @@ def test_the_last_steps_of_a_row_that_is_looked_at():
     with vecwrap.build(toy, n=2, backend="dummy") as env:
         env.reset(seed=1)
         with looking(env, "?row=1") as browser:
-            until(env, lambda: env.core.books.onlooker is not None)
+            until(env, lambda: env.core.books.observers)
             rewards = [env.step([0, action])[1][1] for action in (1, 0, 1)]
             last = browser.state()["last"]
             while not last or last[0][0] != "1":
@@ -216,7 +216,7 @@ def test_lives_are_those_of_the_infos():
     with vecwrap.build(Lives, n=3, backend="dummy") as env:
         env.reset(seed=1)
         with looking(env) as browser:
-            until(env, lambda: env.core.books.onlooker is not None)
+            until(env, lambda: env.core.books.observers)
             infos = env.step([0, 0, 0])[4]
             while (lives := [row["lives"] for row in browser.state()["rows"]]) != infos["lives"].tolist():
                 assert lives in ([None] * 3, infos["lives"].tolist())
@@ -233,21 +233,19 @@ def test_of_games_without_lives_none_are_shown():
     with vecwrap.build(NoLives, n=3, backend="dummy") as env:
         env.reset(seed=1)
         with looking(env) as browser:
-            until(env, lambda: (watch(env)._source._onlooker.lives == 0).all())
+            until(env, lambda: (page_of(env)._source._observer.lives == 0).all())
             assert [row["lives"] for row in browser.state()["rows"]] == [None] * 3
 
 
-def test_times_and_slow_rows_are_shown_while_somebody_looks():
+def test_where_the_time_of_a_step_goes_is_shown_while_somebody_looks():
     with vecwrap.build("CartPole-v1", n=3, backend="dummy", wrappers=["monitor"]) as env:
         env.reset(seed=1)
         with looking(env) as browser:
-            onlooker = watch(env)._source._onlooker
-            until(env, onlooker.times.shares)
-            state = browser.state()
-            assert [name for name, *_ in state["times"]] == [
-                *("sub-environments", "backend", "monitor", "checks", "your program")
-            ]
-            assert {name for name, _ in state["slow"]} <= {"#0", "#1", "#2", "#0–1", "#1–2"}
+            shares = page_of(env)._source._observer.shares.shares
+            until(env, lambda: shares() and all(microseconds for *_, microseconds in shares()))
+            while not (times := browser.state()["times"]):
+                pass
+            assert [name for name, *_ in times] == ["sub-environments", "wrappers", "your program"]
 
 
 class Bad(gymnasium.Wrapper):
@@ -265,8 +263,8 @@ def test_what_cannot_be_rendered_does_not_end_the_run():
     with vecwrap.build(bad, n=2, backend="dummy", render_mode="rgb_array") as env:
         env.reset(seed=1)
         with looking(env) as browser:
-            page = watch(env)
-            until(env, lambda: page._source._onlooker.why_no_frames)
+            page = page_of(env)
+            until(env, lambda: page._source._observer.why_no_frames)
             while browser.state()["frames"]:
                 pass
             assert "<b>no picture</b>" in browser.state()["why_no_frames"]
@@ -277,7 +275,7 @@ def test_a_run_that_ends_says_so_and_its_page_ends(backend):
     env = vecwrap.build("CartPole-v1", n=2, backend=backend, wrappers=["monitor"])
     env.reset(seed=1)
     with looking(env) as browser:
-        page = watch(env)
+        page = page_of(env)
         env.close()
         states = []
         while (state := browser.state()) is not None:
@@ -303,7 +301,7 @@ def test_signals_are_left_alone_and_the_environment_is_not_kept_alive():
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     env = vecwrap.build("CartPole-v1", n=2, backend="dummy")
     env.reset(seed=1)
-    page = watch(env, 0)
+    page = page_of(env, 0)
     assert page._thread.daemon
     assert page._thread is not threading.current_thread()
     with looking(env):
@@ -333,16 +331,16 @@ def test_a_client_that_never_reads_and_one_that_is_gone_delay_no_step():
     """One asks for states and reads none, one resets its connection amid the answer; then the looking ends."""
     with vecwrap.build(toy, n=2, backend="dummy", render_mode="rgb_array") as env:
         env.reset(seed=1)
-        page = watch(env, 0)
+        page = page_of(env, 0)
         parts, sockets = urlsplit(page.address), []
         for _ in range(2):
             client = socket.create_connection((parts.hostname, parts.port), timeout=30)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close is a reset
             client.sendall(f"GET {parts.path}events HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
             sockets.append(client)
-        until(env, lambda: page._source._onlooker.viewers == 2)
+        until(env, lambda: page._source._observer.viewers == 2)
         sockets[1].close()
-        until(env, lambda: page._source._onlooker.viewers == 1)
+        until(env, lambda: page._source._observer.viewers == 1)
         sockets[0].close()
         until(env, lambda: is_line(env))
 
@@ -352,7 +350,7 @@ def test_a_server_that_stands_still_delays_no_step(monkeypatch):
         env.reset(seed=1)
         stands, held, state = threading.Event(), threading.Event(), live.Live.state
         with looking(env):
-            until(env, lambda: len(watch(env)._source._onlooker.frames) == 2)
+            until(env, lambda: len(page_of(env)._source._observer.frames) == 2)
             monkeypatch.setattr(live.Live, "state", lambda *given: (stands.set(), held.wait(60), state(*given))[-1])
             assert stands.wait(60)
             for _ in range(500):
@@ -391,8 +389,8 @@ def test_numbers_that_json_does_not_know_are_shown_and_end_nothing(value, wrappe
     with vecwrap.build(lambda: Extreme(value), n=2, backend="dummy", wrappers=wrappers) as env:
         env.reset(seed=1)
         with looking(env) as browser:
-            onlooker = watch(env)._source._onlooker
-            until(env, lambda: env.core.books.onlooker is not None and onlooker.steps > 10)
+            observer = page_of(env)._source._observer
+            until(env, lambda: env.core.books.observers and observer.steps > 10)
             state = browser.state()
             while state["games"] < 3 * bool(wrappers) or not state["rows"][0]["length"]:
                 env.step([0, 1])

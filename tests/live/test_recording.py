@@ -14,7 +14,7 @@ from tests import waiting
 from tests.live.test_live import is_line
 from tests.live.test_server import ask
 from tests.wrappers.test_video import MODES, Painted, episode, play, story
-from vecwrap.live import recording, watch
+from vecwrap.live import page_of, recording
 from vecwrap.wrappers.recording.video_file import VideoFile
 
 
@@ -49,7 +49,7 @@ def written(page):
 def test_the_next_whole_episode_is_in_it_from_its_first_frame_to_its_last(tmp_path, backend, mode):
     workers = {"workers": 1, "parent_share": False} if backend == "shmem" else {}
     with environment(tmp_path, backend=backend, autoreset=mode, **workers) as env:
-        page = watch(env, 0)
+        page = page_of(env, 0)
         play(env, 2)  # amid the first episode
         assert post(page, "record?row=1") == ""
         assert shown(page) == [{"row": 1, "text": "will begin with its next episode", "file": ""}]
@@ -66,7 +66,7 @@ def test_the_next_whole_episode_is_in_it_from_its_first_frame_to_its_last(tmp_pa
 
 def test_all_tiles_and_the_same_row_again(tmp_path):
     with environment(tmp_path) as env:
-        page = watch(env, 0)
+        page = page_of(env, 0)
         assert post(page) == post(page) == ""  # the second time they are waited for already
         play(env, 10)
         written(page)
@@ -82,7 +82,7 @@ def test_all_tiles_and_the_same_row_again(tmp_path):
 
 def test_a_reset_before_its_end_ends_it_and_one_before_it_begins_begins_it(tmp_path):
     with environment(tmp_path) as env:
-        page = watch(env, 0)
+        page = page_of(env, 0)
         post(page, "record?row=0")
         env.reset(seed=2)
         play(env, 2)
@@ -97,7 +97,7 @@ def test_a_disk_that_is_slow_delays_no_step_and_loses_no_frame(tmp_path, monkeyp
     held, append = threading.Event(), VideoFile.append
     monkeypatch.setattr(VideoFile, "append", lambda file, frame: (held.wait(60), append(file, frame)))
     with environment(tmp_path) as env:
-        page = watch(env, 0)
+        page = page_of(env, 0)
         post(page, "record?row=0")
         play(env, 20)  # while the writer stands still
         assert shown(page)[0]["text"].startswith("being written")
@@ -111,7 +111,7 @@ def test_more_frames_than_may_wait_end_the_video_and_not_the_run(tmp_path, monke
     monkeypatch.setattr(VideoFile, "append", lambda file, frame: (held.wait(60), append(file, frame)))
     monkeypatch.setattr(recording, "MOST_WAITING", 2 * 32 * 48 * 3)
     with environment(tmp_path) as env:
-        page = watch(env, 0)
+        page = page_of(env, 0)
         post(page, "record?row=0")
         play(env, 20)
         held.set()
@@ -125,7 +125,7 @@ def test_a_disk_that_is_full_ends_the_video_and_not_the_run(tmp_path, monkeypatc
 
     monkeypatch.setattr(VideoFile, "__init__", full)
     with environment(tmp_path) as env:
-        page = watch(env, 0)
+        page = page_of(env, 0)
         post(page, "record?row=0")
         assert waiting.until(lambda: play(env, 5) or "No space left" in shown(page)[0]["text"])
         play(env, 20)
@@ -133,7 +133,7 @@ def test_a_disk_that_is_full_ends_the_video_and_not_the_run(tmp_path, monkeypatc
 
 def test_a_run_that_ends_finishes_what_is_recorded(tmp_path):
     env = environment(tmp_path)
-    page = watch(env, 0)
+    page = page_of(env, 0)
     post(page)
     play(env, 6)
     env.close()
@@ -145,10 +145,10 @@ def test_a_run_that_ends_finishes_what_is_recorded(tmp_path):
 def test_why_nothing_is_recorded_is_said(tmp_path):
     with vecwrap.build("CartPole-v1", n=2, backend="dummy") as env:
         env.reset(seed=1)
-        page = watch(env, 0)
+        page = page_of(env, 0)
         assert 'build it with render_mode="rgb_array"' in post(page)
     with environment(tmp_path) as env:
-        page = watch(env, 0)
+        page = page_of(env, 0)
         assert "row 7 has no tile" in post(page, "record?row=7")
         assert ask(page, "record?row=-1", method="POST")[0] == ask(page, "record?row=x", method="POST")[0] == 404
         assert shown(page) == []
@@ -156,7 +156,7 @@ def test_why_nothing_is_recorded_is_said(tmp_path):
 
 def test_nothing_is_recorded_without_the_secret_or_by_another_method(tmp_path):
     with environment(tmp_path) as env:
-        page = watch(env, 0)
+        page = page_of(env, 0)
         for token in ("", "guessed"):
             assert ask(page, "record", method="POST", token=token)[0] == 403
         assert ask(page, "record", method="POST", host="elsewhere.example")[0] == 403

@@ -8,10 +8,11 @@ import stat
 import time
 from urllib.parse import urlsplit
 
+import gymnasium
 import pytest
 
 import vecwrap
-from vecwrap.errors import PlanError, PlotError, install_command
+from vecwrap.errors import ArgumentError, PlanError, PlotError, install_command
 from vecwrap.live import RunFolder, find_page, serve, server
 from vecwrap.live import folder as folder_source
 
@@ -274,8 +275,8 @@ def test_what_is_no_run_is_refused(tmp_path):
 
 def test_a_live_run_is_found_by_its_folder_and_its_record_is_private(tmp_path):
     with vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=[f"monitor:{tmp_path}"]) as env:
-        address = env.watch(0)
-        assert env.watch() == address
+        address = vecwrap.watch(env, 0)
+        assert vecwrap.watch(env) == address
         env.reset(seed=1)
         deadline = time.monotonic() + 30
         while (found := find_page(tmp_path)) is None and time.monotonic() < deadline:
@@ -288,6 +289,14 @@ def test_a_live_run_is_found_by_its_folder_and_its_record_is_private(tmp_path):
         record.chmod(0o600)
         record.write_text(json.dumps({"address": "http://elsewhere.example/token/"}))
         assert find_page(tmp_path) is None
+
+
+def test_an_environment_has_no_page_itself_and_says_what_shows_it():
+    with vecwrap.build("CartPole-v1", n=2, backend="dummy") as env:
+        with pytest.raises(AttributeError, match=r"'watch'\. Here it is vecwrap\.watch\(env\)"):
+            env.watch()
+        with pytest.raises(ArgumentError, match="watch: env: .* a Gymnasium wrapper around one; .* its .env"):
+            vecwrap.watch(gymnasium.vector.VectorWrapper(env))
 
 
 def test_a_record_that_a_killed_run_left_is_ignored(tmp_path):

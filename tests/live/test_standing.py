@@ -12,7 +12,7 @@ pytest.importorskip("plotly")
 
 import vecwrap
 from tests.live.test_server import EVIL, ask, first_state, write_run
-from vecwrap.live import RunFolder, serve, watch
+from vecwrap.live import RunFolder, page_of, serve
 from vecwrap.live import folder as folder_source
 from vecwrap.live.standing import MOST_PLAYERS, results_of, standing
 from vecwrap.selfplay.results import Results, Row
@@ -87,7 +87,7 @@ def played(tmp_path_factory):
     chain = ["extract_obs:observation", {"opponents": {"pool": pool, "seat": "random"}}, f"monitor:{folder}"]
     with vecwrap.build("pettingzoo:classic/tictactoe-v3", n=4, backend="dummy", wrappers=chain) as env:
         env.reset(seed=1)
-        page = watch(env, 0)
+        page = page_of(env, 0)
         rng = np.random.default_rng(1)
         for _ in range(100):
             env.step([rng.choice(np.flatnonzero(mask)) for mask in env.action_masks()])

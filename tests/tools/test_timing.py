@@ -1,3 +1,4 @@
+import contextlib
 import gc
 
 import gymnasium
@@ -6,7 +7,6 @@ import pytest
 
 import vecwrap
 from tests.backs import DummyBackend
-from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.rows.compare import assert_same
 from vecwrap.sources.sub_env import SubEnvFactory
@@ -213,36 +213,30 @@ def test_the_environment_is_called_by_its_own_id_under_gymnasiums_make_vec():
 
 
 def attributes(env):
-    """What each object of the chain holds by itself, and what its methods are."""
-    root = env.unwrapped
-    things = [*env.chain, env.face, *(wrapper.rows for wrapper in env.chain), root.core.slots]
-    for sub_env in root.runner.local.sources if root.backend == "dummy" else ():
-        inner = sub_env.env
+    """What each sub-environment and each wrapper in it holds by itself, and its step."""
+    things = []
+    for inner in env.envs:
         while isinstance(inner, gymnasium.Wrapper):
             things.append(inner)
             inner = inner.env
         things.append(inner)
-    return [
-        (thing, set(vars(thing)), getattr(thing, "step", getattr(thing, "receive", getattr(thing, "collect", None))))
-        for thing in things
-    ]
+    return [(thing, set(vars(thing)), thing.step) for thing in things]
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_without_it_the_very_methods_of_the_classes_run(fails):
     env = Outermost(Outer(works(Inner)))
     env.reset()
-    assert "receive" not in vars(env.rows)
-    assert env.step.__func__ is VecEnv.step
     before = attributes(env)
+    watch = Stopwatch(env)
     try:
-        with Stopwatch(env) as watch:
-            assert "receive" in vars(env.rows)
+        with watch:
+            assert "step" in vars(env.envs[0])
             env.step([0, 0, 0] if not fails else [0])
     except vecwrap.VecwrapError:
         assert fails
-    after = attributes(env)
-    assert [(thing, held, method) for thing, held, method in after] == before
+    assert attributes(env) == before
+    assert env.core.books.timer is None
     env.reset()
     env.step([0, 0, 0])
     assert watch.steps == (0 if fails else 1)
@@ -263,56 +257,35 @@ def test_a_method_that_an_instance_has_of_its_own_is_put_back():
     assert env.envs[0].step is own
 
 
-@pytest.mark.parametrize("last", [0, 1])
-def test_several_are_left_in_any_order(last):
+def test_a_second_one_is_refused_while_one_is_on():
     env = Outer(works())
     env.reset()
-    before = attributes(env)
-    watches = [Stopwatch(env, clock=CLOCK), Stopwatch(env, clock=CLOCK)]
-    for watch in watches:
-        watch.__enter__()
-    env.step([0, 0, 0])
-    watches[1 - last].__exit__()
-    assert "receive" in vars(env.rows)
-    env.step([0, 0, 0])
-    watches[last].__exit__()
-    assert attributes(env) == before
-    env.step([0, 0, 0])
-    assert spent(watches[last]) == {"Works": 2 * 33, "Outer": 2 * 12}
-    assert spent(watches[1 - last]) == {"Works": 33, "Outer": 12}
-
-
-class Leaves(Outer):
-    """Leaves and enters a stopwatch in the middle of a step."""
-
-    watch = None
-
-    def on_step(self, step):
-        if self.watch is not None:
-            self.watch.__exit__()
-            self.watch.__enter__()
-        super().on_step(step)
-
-
-def test_one_may_be_left_and_entered_within_a_step():
-    env = Outermost(Leaves(works()))
-    env.reset()
-    with Stopwatch(env, clock=CLOCK) as env.env.watch:
-        for _ in range(3):
-            env.step([0, 0, 0])
-            CLOCK.now += 1000
-        watch, env.env.watch = env.env.watch, None
-    # Entered within, it knows nothing of who called until the step is over: the rest of it counts as the loop.
-    assert spent(watch) == {"Works": 3 * 33, "Leaves": 3 * 5, "other": 3 * (7 + 100 + 1000)}
-
-
-def test_of_the_sub_environments_nothing_is_touched_if_they_are_not_told_apart():
-    env = Outer(works(Inner))
-    env.reset()
-    with Stopwatch(env, clock=CLOCK, sub_envs=False) as watch:
-        assert not {"step", "reset"} & (vars(env.envs[0]).keys() | vars(env.envs[0].unwrapped).keys())
+    with Stopwatch(env, clock=CLOCK) as watch:
+        with pytest.raises(vecwrap.errors.ArgumentError, match="no other stopwatch"), Stopwatch(env):
+            pass
         env.step([0, 0, 0])
-    assert spent(watch) == {"wait": 3 * (11 + 3), "Outer": 12}
+    assert spent(watch) == {"Works": 33, "Outer": 12}
+
+
+def test_a_wrapper_that_was_put_around_it_later_is_no_part():
+    env = Outer(works())
+    watch = Stopwatch(env, clock=CLOCK)
+    around = Outermost(env)
+    around.reset()
+    with watch:
+        around.step([0, 0, 0])
+    assert spent(watch) == {"Works": 33, "Outer": 12, "face": 100}
+
+
+def test_what_an_error_leaves_behind_ends_with_the_next_step():
+    env = Outer(works())
+    env.reset()
+    with Stopwatch(env, clock=CLOCK) as watch:
+        for actions in ([0], [0, 0, 0]):
+            with contextlib.suppress(vecwrap.VecwrapError):
+                env.step(actions)
+        CLOCK.now += 1000
+    assert spent(watch) == {"Works": 33, "Outer": 12, "other": 1000}
 
 
 def test_an_environment_is_not_kept_alive_by_one_that_is_on():
@@ -363,4 +336,4 @@ def test_of_an_engine_the_step_itself_is_waiting():
             env.step([0, 1])
         parts = {part.name: part for part in watch.parts}
         assert (parts["wait"].calls, parts["framestack"].calls, watch.steps) == (1, 2, 1)
-        assert "step" not in vars(engine)
+    assert not {"step", "reset"} & vars(engine).keys()

@@ -152,9 +152,9 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, ag
             if statistics is None:
                 refuse_nothing_learnt(env, settings.policy)
         if settings.page is not None:
-            from vecwrap.live import watch
+            from vecwrap.live import page_of
 
-            page = watch(env, *settings.page)
+            page = page_of(env, *settings.page)
             files.callback(page.close)
             say_where(page.address, console)
         running.go(act)

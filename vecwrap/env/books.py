@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import compress, groupby
 from typing import Any, NoReturn, Protocol
 
@@ -32,14 +33,27 @@ _NONE: frozenset[int] = frozenset()
 _books: weakref.WeakSet[Books] = weakref.WeakSet()
 
 
-class Onlooker(Protocol):
-    """Somebody who looks at a running environment; never raises. Without one, a step makes no call for it."""
+class StepObserver(Protocol):
+    """Somebody who is told of the steps of an environment; never raises. Without one, a step makes no call for it."""
 
-    def before(self, actions: Batch, env_ids: IntArray) -> None:
+    def on_call(self) -> None:
+        """The program has given actions, which no wrapper has seen yet, or asks for results."""
+
+    def on_send(self, actions: Batch, env_ids: IntArray) -> None:
         """These rows are about to be sent, or reset if there are no actions: the time to ask for frames."""
 
-    def after(self, step: StepResult) -> None:
+    def on_receive(self, step: StepResult) -> None:
         """These rows have arrived, as they are before any wrapper."""
+
+    def on_return(self) -> None:
+        """The program goes on: its actions have been sent, or its results are here."""
+
+
+class Timer(Protocol):
+    """Somebody who measures what a backend does; without one, a step makes no call for it."""
+
+    def run(self, part: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what the function returns for these arguments, as a part: wait, copy, parent_share."""
 
 
 class Books:
@@ -77,8 +91,8 @@ class Books:
         self.forked = False
         self.owner = os.getpid()
         self.in_line = False  # whether the next whole step may: set by the end of a general call
-        self.stopwatches: list[Any] = []  # those that are on, in the order in which they were put on
-        self.onlooker: Onlooker | None = None  # set by any thread; taken away by the stepping one
+        self.observers: tuple[StepObserver, ...] = ()
+        self.timer: Timer | None = None
         self._together: tuple[int, str, str, tuple[str, ...]] = 1, "", "", ()
         self._may_be_in_line = runner.has_line and recovery is None and batch_size is None and not debug
         self._all = frozenset(range(num_rows))
@@ -153,8 +167,8 @@ class Books:
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         self._refuse_parts(env_ids, of_reset=False)
-        if self.onlooker is not None:
-            self.onlooker.before(actions, env_ids)
+        for observer in self.observers:
+            observer.on_send(actions, env_ids)
         if self.recovery is not None and len(beginning := self.recovery.beginning_with_step(env_ids)):
             self.runner.notice_losses(beginning)  # this step did not cause them, and its resets come next in schedules
         try:
@@ -179,8 +193,8 @@ class Books:
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self._refuse_parts(env_ids, of_reset=True)
         self.runner.refuse_reset(seeds, options)
-        if self.onlooker is not None:
-            self.onlooker.before(None, env_ids)
+        for observer in self.observers:
+            observer.on_send(None, env_ids)
         if self.recovery is not None:
             self.runner.notice_losses(env_ids)  # before this reset: they are not of its making, its seeds stay as given
         try:
@@ -206,7 +220,10 @@ class Books:
         self.progress = False
         while self.num_arrived < count:
             self.interrupts.let_through()
-            self.runner.poll(deadline)
+            if self.timer is None:
+                self.runner.poll(deadline)
+            else:
+                self.timer.run("wait", self.runner.poll, deadline)
         env_ids, out = self.all_ids, _NONE
         left: list[int] = []
         if not len(self.ready) == self.num_rows == count:
@@ -217,7 +234,10 @@ class Books:
                 self._refuse_rows()
         elif self._all.difference(self.ready):
             self._refuse_rows()
-        step = self.slots.collect(env_ids, copy=self.copy)
+        if self.timer is None:
+            step = self.slots.collect(env_ids, copy=self.copy)
+        else:
+            step = self.timer.run("copy", partial(self.slots.collect, env_ids, copy=self.copy))
         self.latest_infos = step.infos, step.final_infos
         if self.recovery is not None:
             self.recovery.delivered(step, self.slots)
@@ -227,8 +247,8 @@ class Books:
             step.failures = errors_of(self.failed)
         self.latest = step.observations
         self.interrupts.hold()
-        if self.onlooker is not None:
-            self.onlooker.after(step)
+        for observer in self.observers:
+            observer.on_receive(step)
         # Last, and all three at once: if interrupted before, the next wait returns the same rows.
         self.out, self.ready, self.failed = out, left, []
         return step
@@ -307,8 +327,7 @@ class Books:
 
     def look_for_line(self) -> None:
         """At the end of a general call: may the next step take the line, because there is nothing else to do?"""
-        looked_at = self.stopwatches or self.onlooker is not None
-        special = self.out or self.endings.any_ended or self.frames_changed or looked_at or self.closed
+        special = self.out or self.endings.any_ended or self.frames_changed or self.observers or self.closed
         self.in_line = self._may_be_in_line and not special
 
     def begin_line(self) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from vecwrap.env.books import Books
+from vecwrap.env.books import Books, StepObserver
 from vecwrap.env.calls import Calls
 from vecwrap.env.face import Pending
 from vecwrap.env.options import RestartOptions
@@ -78,6 +80,7 @@ class Core:
         shared: dict[str, Any] = {"together": agents or 1, "batch_size": batch_size}
         self.pending = Pending(self.books.all_ids, seed=seed, start_index=start_index, **shared)
         self.numberings: list[tuple[Pending, NumberedRows]] = [(self.pending, self.books)]  # and those of wrappers
+        self._observing = threading.Lock()
         self.on_schedule = False  # whether seedless resets get what schedules say
         self.is_open = True
         with counted_once():
@@ -112,13 +115,47 @@ class Core:
         self.books.request_frames(wrapper, env_ids, opening)
 
     def health(self) -> Health:
-        recovery = self.books.recovery
-        if recovery is None:
-            none = np.zeros(self.num_envs, dtype=np.int64)
-            return Health(none, none.copy(), ("",) * self.num_envs, self.runner.health())
-        restarts = recovery.restarts
-        counts, lost = restarts.counts.copy(), recovery.lost_episodes.copy()
-        return Health(counts, lost, tuple(restarts.reasons), self.runner.health())
+        books = self.books
+        resting = books.endings.ended.copy()
+        slots = getattr(books, "slots", None)  # gone once workers have ended
+        if slots is not None:
+            resting |= slots.waits
+        in_flight = np.zeros(self.num_envs, dtype=np.bool_)
+        in_flight[list(books.out)] = True
+        none = np.zeros(self.num_envs, dtype=np.int64)
+        health = Health(
+            restarts=none,
+            lost_episodes=none.copy(),
+            failures=("",) * self.num_envs,
+            workers=self.runner.health(),
+            lost=np.zeros(self.num_envs, dtype=np.bool_),
+            resting=resting,
+            in_flight=in_flight,
+        )
+        if books.recovery is None:
+            return health
+        restarts = books.recovery.restarts
+        lost = books.recovery.lost.copy()
+        lost[[*books.due, *books.gone]] = True
+        return replace(
+            health,
+            restarts=restarts.counts.copy(),
+            lost_episodes=books.recovery.lost_episodes.copy(),
+            failures=tuple(restarts.reasons),
+            lost=lost,
+        )
+
+    def observe(self, observer: StepObserver) -> None:
+        """Tell an observer of every step from now on, along the general path; from any thread."""
+        with self._observing:
+            if observer not in self.books.observers:
+                self.books.observers = (*self.books.observers, observer)
+        self.books.in_line = False
+
+    def ignore(self, observer: StepObserver) -> None:
+        """Tell an observer nothing any more; from any thread."""
+        with self._observing:
+            self.books.observers = tuple(one for one in self.books.observers if one is not observer)
 
     def follow(self, schedule: bytes) -> None:
         """Have seedless resets get what a ``Schedule`` says, which was pickled."""

@@ -250,6 +250,8 @@ class Face:
     ) -> None:
         """Send actions of a space to these rows, for a call of this kind; those of ``env_ids`` come in this order."""
         rows, numbering, books, pending = self.rows, self.numbering, self.books, self.pending
+        for observer in books.observers:
+            observer.on_call()
         actions = conform_actions(space, actions, len(env_ids))
         if books.debug:  # checked in the caller's order
             ids = env_ids if order is None else env_ids[np.argsort(order)]
@@ -267,6 +269,8 @@ class Face:
             except BaseException:
                 pending.call = kind if numbering.out else None
                 raise
+        for observer in books.observers:
+            observer.on_return()
 
     def send_some(self, space: spaces.Space[Any], actions: Any, env_ids: Sequence[int] | IntArray | None) -> None:
         """Send actions to these rows, in any order, or to all that are not pending."""
@@ -318,6 +322,8 @@ class Face:
             raise ArgumentError(f"{name}: min: expected 1 to {most}, the rows that one recv returns, got {least!r}")
         if pending.call != kind:
             raise NoAsyncCallError(f"Calling `{name}` without any prior call to `{_PRIOR[kind]}`.", kind)
+        for observer in books.observers:
+            observer.on_call()
         if pending.through is None:
             count = len(numbering.out)
             if kind == "send" and pending.batch_size is not None:
@@ -345,6 +351,8 @@ class Face:
         if pending.through is None:  # the program's SIGINT handler took it during this wait, or has closed us
             books.refuse_closed_meanwhile()
             raise NoAsyncCallError("Another wait has already taken the result that this call waits for.", kind)
+        for observer in books.observers:
+            observer.on_return()
         call = "send" if self.numbering.out and (kind == "send" or pending.through[0].failures) else None
         (step, result), pending.through, pending.call = pending.through, None, call  # one line: an interrupt may come
         books.look_for_line()

@@ -48,6 +48,7 @@ ATTRIBUTES = {
     "find(vecwrap.VecEnvWrapper).wrapper_statistics(), of the wrapper's class": "obs_rms ret_rms",
     "the second value that reset returns": "reset_infos buf_infos",
     "spec.max_episode_steps": "max_episode_steps",
+    "vecwrap.watch(env)": "watch",
 }
 # Keys of pipelines, and arguments of what builds vector environments.
 KEYS = {

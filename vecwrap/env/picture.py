@@ -1,4 +1,4 @@
-"""Many frames as one image, in a grid; with labels and lines; notebooks, the page, and OpenCV."""
+"""Many frames as one image, in a grid; with labels and lines; notebooks, and OpenCV."""
 
 from __future__ import annotations
 
@@ -218,16 +218,6 @@ def display_image(image: NDArray[np.uint8]) -> None:
 def in_notebook() -> bool:
     shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return getattr(shell, "kernel", None) is not None
-
-
-def open_page(env: Any, port: int | None, host: str) -> str:
-    """Open the page in the browser, and return its address; without its packages, a notebook gets a picture."""
-    tools = import_module("vecwrap.live")  # by name: what is around environments stands on a floor above
-    if in_notebook() and (why := tools.why_no_page()):
-        tools.watch_in_cell(env)
-        return f"A picture instead of the page: {why}"
-    address: str = tools.watch(env, port, host).address
-    return address
 
 
 def load_cv2(wrapper: str) -> Any:

@@ -50,19 +50,25 @@ class WorkerHealth:
 
 @dataclass(frozen=True)
 class Health:
-    """Losses and restarts so far; ``print`` shows them.
+    """Losses and restarts so far, and where each row is now; ``print`` shows the former.
 
     Attributes:
         restarts: (n,) int64. How often each sub-environment was recreated.
         lost_episodes: (n,) int64. How many of its episodes were lost.
         failures: n texts: the description of its last failure, "" if there was none.
         workers: the worker processes; empty if everything runs in this process.
+        lost: (n,) bool. Whether the sub-environment is to be recreated, or could not be, or its loss is to be reported.
+        resting: (n,) bool. Whether the row needs a reset or, in games, is not to move.
+        in_flight: (n,) bool. Whether a result of the row is still to be received.
     """
 
     restarts: IntArray
     lost_episodes: IntArray
     failures: tuple[str, ...]
-    workers: tuple[WorkerHealth, ...] = ()
+    workers: tuple[WorkerHealth, ...]
+    lost: BoolArray
+    resting: BoolArray
+    in_flight: BoolArray
 
     def __str__(self) -> str:
         lines = [_lost(self.restarts.sum(), self.lost_episodes.sum())]

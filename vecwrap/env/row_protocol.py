@@ -6,7 +6,8 @@ StepResult into Gymnasium's five-tuple.
 
 A wrapper with a numbering of its own (fewer rows than it wraps, say) has an object of its own here; it may step what is
 inside several times before it gives a row. ``receive`` may raise whenever it waits (a timeout, Ctrl-C), and is then
-called again, so such an object keeps in itself what it has begun.
+called again, so such an object keeps in itself what it has begun. The rows inside are ``env.rows`` whenever they are
+driven: a stopwatch puts others in their place for a while.
 """
 
 from __future__ import annotations

@@ -331,15 +331,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Show ``picture()`` below a notebook cell; ArgumentError elsewhere, which suggests an alternative."""
         tiles.display_image(self.picture())
 
-    def watch(self, port: int | None = None, host: str = "127.0.0.1") -> str:
-        """Show it in the browser while it runs, on a page whose address is returned; needs ``vecwrap[live]``.
-
-        Args:
-            port: None: 8642, or the next one that is free.
-            host: what to listen on; any other than the default lets other machines in, unencrypted.
-        """
-        return tiles.open_page(self, port, host)
-
     @property
     def viewer_open(self) -> bool:
         """Whether the window of ``render_mode="human"`` is open."""

@@ -341,7 +341,7 @@ class HookRows:
 
     def __init__(self, wrapper: VecEnvWrapper) -> None:
         self._wrapper: Any = weakref.ref(wrapper)  # which has this object, and must not be kept alive by it
-        self._inner = wrapper.env.rows
+        self._within = wrapper.env.face  # whose rows may be replaced by timed ones
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         wrapper = self._wrapper()
@@ -349,14 +349,14 @@ class HookRows:
         # The same array for the same space has the right form; the members of a dict may have been replaced.
         if type(below) is not np.ndarray or below is not actions or inner is not wrapper.single_action_space:
             below = conform_actions(inner, below, len(env_ids), f"{type(wrapper).__name__}.on_actions")
-        self._inner.send(below, env_ids)
+        self._within.rows.send(below, env_ids)
 
     def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self._wrapper().before_reset(env_ids, seeds)
-        self._inner.reset(env_ids, seeds, options)
+        self._within.rows.reset(env_ids, seeds, options)
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
-        step = self._inner.receive(count, timeout)
+        step = self._within.rows.receive(count, timeout)
         if len(step.env_ids):
             self._wrapper().on_step(step)
         return step

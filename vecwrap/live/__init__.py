@@ -1,8 +1,8 @@
 """The page that shows a run in a browser: of an environment in this program, or of a run's folder (docs/seeing.md)."""
 
 from vecwrap.live.folder import RunFolder
-from vecwrap.live.live import watch
-from vecwrap.live.notebook import watch_in_cell
+from vecwrap.live.live import page_of
+from vecwrap.live.notebook import watch
 from vecwrap.live.server import Page, find_page, serve, why_no_page
 
-__all__ = ["Page", "RunFolder", "find_page", "serve", "watch", "watch_in_cell", "why_no_page"]
+__all__ = ["Page", "RunFolder", "find_page", "page_of", "serve", "watch", "why_no_page"]

@@ -1,8 +1,8 @@
-"""An environment of this program as a page shows it: what its books and its monitor say, and frames while one looks.
+"""An environment of this program as a page shows it: its health, what its monitor says, and frames while one looks.
 
 The server's thread reads; it never waits for a step, and a step never waits for it. Only while a browser is connected
-(or an episode being recorded) is there an onlooker in the books, which the stepping thread calls: it keeps the last
-steps, and asks for frames at a bounded rate.
+(or an episode being recorded) does the environment tell an observer of its steps, in the stepping thread: it keeps the
+last steps, and asks for frames at a bounded rate.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from vecwrap.env.games import one_a_game
 from vecwrap.env.picture import fit, grid, load_cv2, tile
+from vecwrap.env.restarts import Health
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import VecwrapError, cut, printable, printable_lines, text_of
 from vecwrap.live.recording import Recording
 from vecwrap.live.server import LOOPBACK, Page, serve
+from vecwrap.live.shares import StepShares
 from vecwrap.live.source import look_again, score_in_words, time_in_words
 from vecwrap.live.standing import standing
-from vecwrap.live.times import StepTimes
 from vecwrap.pipeline.run_folder import VIDEOS
 from vecwrap.rows.batch import Batch, copy, row
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
@@ -51,7 +52,7 @@ READ_SHARE = 30  # reading a growing file may take a thirtieth of the time
 _pages: weakref.WeakKeyDictionary[Any, weakref.ref[Page]] = weakref.WeakKeyDictionary()
 
 
-def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> Page:
+def page_of(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> Page:
     """Serve the page of an environment; the same one when asked again."""
     known = _pages.get(env.core)
     page = None if known is None else known()
@@ -67,7 +68,10 @@ class Live:
 
     def __init__(self, env: VecEnv) -> None:
         self._env = weakref.ref(env)
-        self._core, self._backend = env.core, weakref.ref(env.unwrapped)
+        self._core = env.core
+        backend = env.unwrapped
+        self._agents = backend.row_agents.tolist() if backend.possible_agents else [""] * backend.num_envs
+        self._first_rows = np.unique(backend.row_games, return_index=True)[1][backend.row_games].tolist()
         self._title = cut(printable(str(env.core.env_id)), 80)
         self._described = cut(printable(repr(env)[1:-1].removeprefix("VecEnv ")), 300)
         self._plan = printable_lines(str(env.plan) if env.plan is not None else repr(env))
@@ -77,11 +81,11 @@ class Live:
         self._file = self.folder if monitor is not None and monitor.paths else None
         self._began = time.perf_counter()
         self._games = deque() if monitor is None or self._file else monitor.keep_games(MOST_GAMES)
-        self._onlooker = _Onlooker(env, has_monitor=monitor is not None)
+        self._observer = _Observer(env, has_monitor=monitor is not None)
         self._videos = (Path() if self.folder is None else self.folder).absolute() / VIDEOS
         self._fps = float(env.metadata.get("render_fps") or 30)
         self._counts: deque[tuple[float, int]] = deque()
-        self._restarts, _ = self._recovered()
+        self._restarts = env.health().restarts
         self._restarted_at = np.full(env.core.num_envs, -np.inf)
         self._version, self._seen, self._next = 0, (-1, 0), 0.0
         self._latest: list[Run] = []
@@ -90,17 +94,18 @@ class Live:
 
     @property
     def ended(self) -> bool:
-        return self._core.books.closed or self._env() is None
+        return self._env() is None or not self._core.is_open
 
     def state(self, row: int | None) -> dict[str, Any]:
         self._look()  # again: a step that just ended may have missed it
         ended, now = self.ended, time.perf_counter()
+        health = self._core.health()
         if ended:
             self.done()
         monitor = self._monitor()
         if ended and self._last and monitor is None:
             return {**self._last, "status": "finished", "recordings": self._recordings()}
-        steps = monitor.num_steps if monitor is not None else self._onlooker.steps
+        steps = monitor.num_steps if monitor is not None else self._observer.steps
         games = 0 if monitor is None else monitor.num_episodes
         self._renew(games, now, at_once=ended)
         self._last = {
@@ -117,15 +122,14 @@ class Live:
                 ["steps/s", self._rate(now, steps)],
                 ["episodes", f"{games:,}" if monitor is not None else "–"],
                 ["score, last 100", score_in_words([] if monitor is None else monitor.return_queue)],
-                ["restarts", f"{int(self._recovered()[0].sum()):,}"],
+                ["restarts", f"{int(health.restarts.sum()):,}"],
                 ["watched for", time_in_words(now - self._began)],
             ],
-            "rows": self._rows(monitor, now),
+            "rows": self._rows(health, monitor, now),
             **self._frames(),
-            "times": self._onlooker.times.shares(),
-            "slow": self._onlooker.times.slowest(),
+            "times": self._observer.shares.shares(),
             "recordings": self._recordings(),
-            "last": [] if row is None else self._onlooker.last(row),
+            "last": [] if row is None else self._observer.last(row),
         }
         return self._last
 
@@ -137,57 +141,50 @@ class Live:
         return self._latest
 
     def frame(self, row: int | None) -> bytes | None:
-        onlooker = self._onlooker
+        observer = self._observer
         if row is not None:
-            image = onlooker.frames.get(row, onlooker.frames.get(row - row % (self._core.books.agents or 1)))
+            first = self._first_rows[row] if row < len(self._first_rows) else row  # of its game
+            image = observer.frames.get(row, observer.frames.get(first))
             return None if image is None else _encoded(image, ".png")
-        images = [onlooker.frames.get(i) for i in onlooker.tiles]
+        images = [observer.frames.get(i) for i in observer.tiles]
         if all(image is None for image in images):
             return None
         return _encoded(fit(tile(images), SPRITE), ".jpg")
 
     def file(self, name: str) -> Path | None:
         return next(
-            (one.file for one in self._onlooker.recordings if one.file is not None and name == _name(one)), None
+            (one.file for one in self._observer.recordings if one.file is not None and name == _name(one)), None
         )
 
     def record(self, row: int | None) -> str:
-        onlooker = self._onlooker
-        if onlooker.why_no_frames or self.ended:
-            return onlooker.why_no_frames or "The run has ended."
-        if row is not None and row not in onlooker.tiles:
+        observer = self._observer
+        if observer.why_no_frames or self.ended:
+            return observer.why_no_frames or "The run has ended."
+        if row is not None and row not in observer.tiles:
             return f"No frames: row {row} has no tile."
-        known = [one for one in onlooker.recordings if not one.over]
-        rows = {row} if row is not None else set(onlooker.tiles)
+        known = [one for one in observer.recordings if not one.over]
+        rows = {row} if row is not None else set(observer.tiles)
         new = rows.difference(one.row for one in known)
         recordings = [Recording(i, self._videos, self._fps, self._title) for i in sorted(new)]
-        over = [one for one in onlooker.recordings if one.over]
-        onlooker.recordings = [*over[-MOST_RECORDINGS:], *known, *recordings]
+        over = [one for one in observer.recordings if one.over]
+        observer.recordings = [*over[-MOST_RECORDINGS:], *known, *recordings]
         self._look()
         return ""
 
     def watched(self, viewers: int) -> None:
         """Look while there are viewers; the stepping thread stops by itself when there are none."""
-        self._onlooker.viewers = viewers
+        self._observer.viewers = viewers
         self._look()
 
     def done(self) -> None:
-        for one in self._onlooker.recordings:
+        for one in self._observer.recordings:
             one.finish()
 
     def _look(self) -> None:
-        books = self._core.books
-        if self._onlooker.is_needed and not self.ended and (books.onlooker is None or books.in_line):
-            books.onlooker, books.in_line = self._onlooker, False
+        if self._observer.is_needed and not self.ended:
+            self._core.observe(self._observer)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
-
-    def _recovered(self) -> tuple[IntArray, list[str]]:
-        """How often each row was recreated, and why the last time; the workers are not asked."""
-        recovery = self._core.books.recovery
-        if recovery is None:
-            return np.zeros(self._core.num_envs, dtype=np.int64), [""] * self._core.num_envs
-        return recovery.restarts.counts.copy(), list(recovery.restarts.reasons)
 
     def _rate(self, now: float, steps: int) -> str:
         self._counts.append((now, steps))
@@ -196,46 +193,40 @@ class Live:
         then, before = self._counts[0]
         return f"{max(0, steps - before) / (now - then):,.0f}" if now > then else "–"
 
-    def _rows(self, monitor: Monitor | None, now: float) -> list[dict[str, Any]]:
-        core, books = self._core, self._core.books
-        slots = getattr(books, "slots", None)  # gone once workers have ended
-        scores, lengths = self._onlooker.scores, self._onlooker.lengths.astype(np.float64)
+    def _rows(self, health: Health, monitor: Monitor | None, now: float) -> list[dict[str, Any]]:
+        scores, lengths = self._observer.scores, self._observer.lengths.astype(np.float64)
         if monitor is not None:
             at = monitor.face.numbering.sources(monitor.face.pending.all_ids)
             scores, lengths = scores.copy(), lengths.copy()
             scores[at], lengths[at], _ = monitor.games
-        restarts, reasons = self._recovered()
-        self._restarted_at[restarts > self._restarts] = now
-        self._restarts = restarts
-        backend = self._backend()
-        agents = backend.row_agents if backend is not None and books.agents else None
-        plays, lives = self._plays(), self._onlooker.lives.copy()
+        self._restarted_at[health.restarts > self._restarts] = now
+        self._restarts = health.restarts
+        plays, lives = self._plays(), self._observer.lives.copy()
         if not (lives > 0).any():  # a game that has none says 0, as Pong does
             lives[:] = np.nan
-        some_wait = 0 < len(books.out) < core.num_envs
+        some_wait = not health.in_flight.all()  # for others; a step of all rows is no news
         rows = []
-        for i in range(min(core.num_envs, MOST_ROWS)):
-            away = books.recovery is not None and (i in books.due or i in books.gone or bool(books.recovery.lost[i]))
+        for i in range(min(len(scores), MOST_ROWS)):
             state = "running"
-            if away:
+            if health.lost[i]:
                 state = "lost"
             elif now - self._restarted_at[i] < RESTARTED:
                 state = "restarted"
-            elif books.endings.ended[i] or (slots is not None and slots.waits[i]):
+            elif health.resting[i]:
                 state = "resting"
-            elif some_wait and i in books.out:
+            elif some_wait and health.in_flight[i]:
                 state = "out"
             rows.append(
                 {
                     "row": i,
-                    "agent": "" if agents is None else cut(printable(str(agents[i])), 40),
+                    "agent": cut(printable(self._agents[i]), 40),
                     "plays": plays[i] if plays else "",
                     "lives": _count(lives[i]),
                     "score": None if np.isnan(scores[i]) else round(float(scores[i]), 2),
                     "length": _count(lengths[i]),
                     "state": state,
-                    "restarts": int(restarts[i]),
-                    "reason": cut(printable(reasons[i]), 300),
+                    "restarts": int(health.restarts[i]),
+                    "reason": cut(printable(health.failures[i]), 300),
                 }
             )
         return rows
@@ -248,12 +239,12 @@ class Live:
         said: list[str] = []
         for opponent, seats in zip(opponents.opponents, opponents.seats.tolist(), strict=True):
             name = cut(printable(opponent), 40)
-            each = range(self._core.books.agents)
+            each = range(len(self._agents) // len(opponents.opponents))
             said += [(f"against {name}" if seat in seats else f"played by {name}") if name else "" for seat in each]
         return said
 
     def _frames(self) -> dict[str, Any]:
-        why, tiles = self._onlooker.why_no_frames, self._onlooker.tiles
+        why, tiles = self._observer.why_no_frames, self._observer.tiles
         if why:
             return {"frames": False, "why_no_frames": why}
         opponents = self._opponents()
@@ -264,7 +255,7 @@ class Live:
     def _recordings(self) -> list[dict[str, Any]]:
         return [
             {"row": one.row, "text": one.in_words(), "file": "" if one.file is None else _name(one)}
-            for one in self._onlooker.recordings
+            for one in self._observer.recordings
         ]
 
     def _renew(self, games: int, now: float, *, at_once: bool) -> None:
@@ -302,7 +293,7 @@ class Live:
         return [Run(self._title, (seed,))]
 
 
-class _Onlooker:
+class _Observer:
     """What the stepping thread calls while somebody looks; the server's thread reads what it keeps."""
 
     def __init__(self, env: VecEnv, *, has_monitor: bool) -> None:
@@ -310,7 +301,7 @@ class _Onlooker:
         self._has_monitor = has_monitor  # which counts scores and lengths
         backend = env.unwrapped
         n = backend.num_envs
-        self._books = env.core.books
+        self._ignore = env.core.ignore
         self._request, self._can_ask = env.core.request_frames, not env.core.is_engine
         firsts = one_a_game(backend.face, env.core)
         self.tiles = (list(range(n)) if firsts is None else firsts)[:MOST_TILES]
@@ -321,7 +312,8 @@ class _Onlooker:
         elif env.core.is_engine:
             self.why_no_frames = "No frames: an engine sends none."
         self.frames: dict[int, NDArray[np.uint8]] = {}
-        self.times = StepTimes(env)
+        self.shares = StepShares()
+        self.on_call, self.on_return = self.shares.on_call, self.shares.on_return
         self.steps = 0
         self.scores: FloatArray = np.full(n, np.nan)  # unknown until a game begins
         self.lengths: FloatArray = np.full(n, np.nan)
@@ -339,17 +331,13 @@ class _Onlooker:
         """Whether somebody looks, or something is being recorded."""
         return bool(self.viewers) or not all(one.over for one in self.recordings)
 
-    def before(self, actions: Batch, env_ids: IntArray) -> None:
+    def on_send(self, actions: Batch, env_ids: IntArray) -> None:
         """Ask for frames when they are due."""
         self._sent = (env_ids, copy(actions)) if actions is not None else None
         if not self.viewers:
-            self.times.stop()
             self._missing = set()
-        else:
-            if actions is not None:
-                self.times.step(env_ids)
-            if not self.why_no_frames and not self._missing and time.monotonic() >= self._due:
-                self._missing = set(self.tiles)
+        elif not self.why_no_frames and not self._missing and time.monotonic() >= self._due:
+            self._missing = set(self.tiles)
         always, opening = set(self._missing), set[int]()
         about_to_reset = frozenset[int]() if actions is not None else frozenset(env_ids.tolist())
         for one in self.recordings:
@@ -359,10 +347,13 @@ class _Onlooker:
         if (always, opening) != self._asked:
             self._asked = always, opening
             self._ask(sorted(always), sorted(opening))
+        self.shares.on_send()
         if not self.is_needed:
-            self._books.onlooker = None
+            self.shares.stop()
+            self._ignore(self)
 
-    def after(self, step: StepResult) -> None:
+    def on_receive(self, step: StepResult) -> None:
+        self.shares.on_receive()
         for one in self.recordings:
             one.take(step)
         try:

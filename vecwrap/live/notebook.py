@@ -1,4 +1,4 @@
-"""A picture below a notebook's cell that is renewed while an environment runs: for where the page cannot be served."""
+"""``vecwrap.watch``: the page of an environment, or a picture that is renewed, in a notebook without its packages."""
 
 from __future__ import annotations
 
@@ -8,14 +8,47 @@ import weakref
 from importlib import import_module
 from typing import Any
 
-from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError
-from vecwrap.live.live import FRAMES_EACH, Live
+from vecwrap.env.picture import in_notebook
+from vecwrap.env.vec_env import VecEnv, what_came
+from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.live.live import FRAMES_EACH, Live, page_of
+from vecwrap.live.server import LOOPBACK, why_no_page
 
 _shown: weakref.WeakKeyDictionary[Any, weakref.ref[Live]] = weakref.WeakKeyDictionary()  # by the chain's core
 
 
-def watch_in_cell(env: VecEnv) -> None:
+def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> str:
+    """Show an environment in the browser while it runs; needs ``vecwrap[live]``.
+
+    Args:
+        env: the environment, with all its wrappers; it is not kept alive, and its page ends with it.
+        port: None: 8642, or the next one that is free.
+        host: what to listen on; any other than the default lets other machines in, unencrypted.
+
+    Returns:
+        The address of the page, the same one when asked again. As the value of a notebook's cell it is the page itself;
+        without the packages of ``vecwrap[live]`` a notebook gets a picture that is renewed instead.
+
+    Raises:
+        ArgumentError: it is no vecwrap environment.
+        PlanError: a package is missing, the port is taken, or a notebook's picture has no frames.
+
+    Example:
+        >>> import vecwrap
+        >>> env = vecwrap.build("CartPole-v1", n=4, wrappers=["monitor"], render_mode="rgb_array", backend="dummy")
+        >>> vecwrap.watch(env)  # doctest: +SKIP
+        'http://127.0.0.1:8642/fbv7V1HCFvrNfiUpzCYyEA/'
+        >>> env.close()
+    """
+    if not isinstance(env, VecEnv):
+        raise ArgumentError(f"watch: env: expected a vecwrap environment, got {what_came(env)}")
+    if in_notebook() and (why := why_no_page()):
+        _watch_in_cell(env)
+        return f"A picture instead of the page: {why}"
+    return page_of(env, port, host).address
+
+
+def _watch_in_cell(env: VecEnv) -> None:
     """Show it until the environment is closed; PlanError if there are no frames."""
     known = _shown.get(env.core)
     live = None if known is None else known()

@@ -47,7 +47,7 @@ class LearnerRows:
         before_step: Callable[[], None],
     ) -> None:
         core, num_seats = inner.core, len(seats)
-        self._inner = inner.rows
+        self._within = inner.face
         self._numbering = inner.face.numbering
         self._mode = core.autoreset
         self._batched = core.batch_size is not None
@@ -107,7 +107,7 @@ class LearnerRows:
         self._begin(games)
         each = list(seeds[:: self._s])
         of_rows = [seed for seed in each for _ in range(self._k)]
-        self._guarded(games, lambda: self._inner.reset(self.games.rows_of(games), of_rows, options))
+        self._guarded(games, lambda: self._within.rows.reset(self.games.rows_of(games), of_rows, options))
         self.games.begin_anew(games, each)
 
     def _begin(self, games: Sequence[int]) -> None:
@@ -143,7 +143,7 @@ class LearnerRows:
         go = [game for game in games if game not in self._failed]
         if go:
             inside = self.games.rows_of(go)
-            self._inner.send(batches.take(self._actions, inside), inside)
+            self._within.rows.send(batches.take(self._actions, inside), inside)
 
     def _ask(self, name: str, rows: IntArray) -> None:
         """Have a policy move in these rows; games in which it cannot have failed."""
@@ -196,7 +196,7 @@ class LearnerRows:
                 continue
             # Together, so that one call of a policy does for all; with batch_size, as they come.
             wanted = max(self._k, arrived // self._k * self._k) if self._batched else out
-            self._take_in(self._inner.receive(wanted, left))
+            self._take_in(self._within.rows.receive(wanted, left))
             if left == 0.0 and self.num_arrived < count:
                 raise WaitTimeoutError(f"{len(self._out) - self.num_arrived} rows are not complete yet; wait again")
         games = sorted(self._ready[: -(-count // self._s)])
@@ -219,7 +219,7 @@ class LearnerRows:
             assert len(self._ready) > ready or len(self._numbering.out)
         if self._anew:
             rows = self.games.rows_of(sorted(self._anew))
-            self._inner.reset(rows, [None] * len(rows), None)
+            self._within.rows.reset(rows, [None] * len(rows), None)
             self._anew = []
 
     def _take_in(self, step: StepResult, *, held: bool = False) -> None:

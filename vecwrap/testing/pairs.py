@@ -69,7 +69,7 @@ class PairRows:
     """The rows of ``Pairs``: everything that a step has begun is kept here until its row is complete."""
 
     def __init__(self, inner: VecEnv, num_rows: int) -> None:
-        self._inner = inner.rows
+        self._within = inner.face
         self._numbering = inner.face.numbering
         self._mode = mode = inner.core.autoreset
         self._space = space = inner.single_action_space
@@ -112,7 +112,7 @@ class PairRows:
         ids = env_ids.tolist()
         self._begin(ids, {i: {2 * i} for i in ids}, {i: int(self.played[i]) % 3 for i in ids})
         try:
-            self._inner.send(actions, env_ids * 2)
+            self._within.rows.send(actions, env_ids * 2)
         except BaseException:
             self._forget_unsent(ids)
             raise
@@ -125,7 +125,7 @@ class PairRows:
         of_both = [seed for one in seeds for seed in (one, None if one is None else one + _SECOND)]
         self._begin(ids, {i: {2 * i, 2 * i + 1} for i in ids}, {})
         try:
-            self._inner.reset(both, of_both, options)
+            self._within.rows.reset(both, of_both, options)
         except BaseException:
             self._forget_unsent(ids)
             raise
@@ -149,7 +149,7 @@ class PairRows:
         deadline = None if timeout is None else time.monotonic() + timeout
         while len(self._ready) < count:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            self._take_in(self._inner.receive(max(1, self._numbering.num_arrived), left))
+            self._take_in(self._within.rows.receive(max(1, self._numbering.num_arrived), left))
             if left == 0.0 and len(self._ready) < count:
                 raise WaitTimeoutError(f"{len(self._owed) - len(self._ready)} pairs are not complete yet; wait again")
         taken = sorted(self._ready[:count])
@@ -196,6 +196,6 @@ class PairRows:
                 self._ready.append(i)
         if again:
             actions = conform_actions(self._space, [self._action] * len(again), len(again))
-            self._inner.send(actions, np.array(sorted(again)))
+            self._within.rows.send(actions, np.array(sorted(again)))
         if anew:
-            self._inner.reset(np.array(sorted(anew)), [None] * len(anew), None)
+            self._within.rows.reset(np.array(sorted(anew)), [None] * len(anew), None)

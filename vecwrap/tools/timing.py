@@ -1,13 +1,13 @@
 """Where the time of a vector environment goes: every wrapper, the backend's wait, the copy, and what is done around it.
 
-An environment without a stopwatch runs the unmodified methods of its classes; there is nothing to switch off.
+While a stopwatch is on, steps take the general path, and between an environment and those within it there are rows that
+take the time: of what is not timed, nothing is asked.
 """
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -15,18 +15,19 @@ import gymnasium
 
 from vecwrap.backends.dummy import Dummy
 from vecwrap.backends.workers.process import Processes
+from vecwrap.env.row_protocol import Rows
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
+from vecwrap.errors import ArgumentError
 from vecwrap.pipeline import registry
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.step_result import IntArray, StepResult
 from vecwrap.sources.raw_rewards import Tap
 from vecwrap.sources.sub_env import SubEnv
 
 __all__ = ["Kind", "Part", "Stopwatch"]
 
 Kind: TypeAlias = Literal["environment", "wrapper", "backend", "window", "face", "policy", "other"]
-
-FACE = ("step", "reset", "send", "send_some", "wait")
-ROWS = ("send", "reset", "receive")
 
 
 @dataclass
@@ -43,19 +44,16 @@ class Part:
 class Stopwatch:
     """Times the parts of an environment while it is entered.
 
-    Entering installs timed versions of the row protocol's methods on this chain's rows, and leaving removes them.
-    Every moment in between belongs to exactly one part, the innermost that is running, so the parts add up to the total
-    to the nanosecond. The parts include the cost of the clock itself, about a microsecond per part. Several stopwatches
-    may be on at once, and left in any order, even from within a step.
+    Every moment belongs to exactly one part, the innermost that is running, so the parts add up to the total to the
+    nanosecond. The parts include the cost of the clock itself, about a microsecond per part.
 
     What runs in workers is part of the backend's wait. If the sub-environments are in this process, on ``dummy``, their
     wrappers are distinguished; a wrapper that bypasses the emulator's ``step``, as ``atari`` does, includes its time.
+    These call each other without asking anybody: each has a timed ``step`` and ``reset`` of its own meanwhile.
 
     Args:
         env: the environment; only the thread that enters may step it meanwhile. It is not kept alive.
         clock: in nanoseconds.
-        sub_envs: whether the sub-environments in this process and their wrappers are told apart. Otherwise only objects
-            of vecwrap's own are touched.
 
     Attributes:
         parts: inner first: the environment, its wrappers, the backend, the vector's wrappers, the window if there is
@@ -75,22 +73,29 @@ class Stopwatch:
     >>> env.close()
     """
 
-    def __init__(self, env: VecEnv, *, clock: Callable[[], int] = time.perf_counter_ns, sub_envs: bool = True) -> None:
-        self._books = env.core.books
+    def __init__(self, env: VecEnv, *, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._core = env.core
         self._clock = clock
         self._running: list[Part] = []
         self._since = 0
-        self._steps = 0
-        self._put_on: list[tuple[Any, str, Any]] = []
+        self._of_sub_envs = list(_sub_env_places(env.core.runner, env.core.env_id))
+        self._backend = _backend_parts(env.core.runner)
+        self._face = Part("face", "face", "checks the actions, makes the five-tuple")
         self._other = Part("other", "other", "the loop that drives the environment")
-        self._rows = env.rows
-        self._places = list(self._all_places(env, sub_envs=sub_envs))
-        self.parts = [*{id(part): part for _, _, part in self._places}.values(), self._other]
+        around = []  # the vector's wrappers, inner first, and a window, which is not one of them
+        self._rows = [_TimedRows(self, env.unwrapped, *(self._backend[name] for name in ("send", "resets", "books")))]
+        for wrapper in reversed(dict.fromkeys([env, *env.chain[:-1]])):
+            if wrapper is not env.unwrapped:
+                around.append(_part_of(wrapper, env))
+                self._rows.append(_TimedRows(self, wrapper, *[around[-1]] * 3))
+        self._put_on: list[tuple[Any, str, Any]] = []  # objects, names of methods, what they had of their own
+        within = {id(part): part for _, _, part in self._of_sub_envs}
+        self.parts = [*within.values(), *self._backend.values(), *around, self._face, self._other]
 
     @property
     def steps(self) -> int:
         """How many vector steps were timed: batches of actions, however often a wrapper steps what it wraps for one."""
-        return self._steps
+        return self._rows[-1].sends
 
     @property
     def nanoseconds(self) -> int:
@@ -103,63 +108,81 @@ class Stopwatch:
         return self._timed(part, function)
 
     def __enter__(self) -> Stopwatch:
-        self._books.stopwatches.append(self)
-        self._books.in_line = False  # the general path is timed
-        self.put_on()
+        books = self._core.books
+        if books.timer is not None:
+            raise ArgumentError("env: expected one that no other stopwatch is timing; leave that one first")
+        books.timer = self
+        for rows in self._rows:
+            rows.put_on()
+        for thing, name, part in self._of_sub_envs:
+            method = getattr(thing, name)
+            self._put_on.append((thing, name, vars(thing).get(name)))
+            setattr(thing, name, self._timed(part, method))
         self._running = [self._other]
         self._since = self._clock()
+        self._core.observe(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._pass_time()
         self._running = []
-        on = self._books.stopwatches
-        later = on[on.index(self) + 1 :]  # whose methods are around ours
-        for stopwatch in reversed([self, *later]):
-            stopwatch.take_off()
-        on.remove(self)
-        for stopwatch in later:
-            stopwatch.put_on()
-        self._books.in_line = False
-
-    def put_on(self) -> None:
-        """Install the timed methods; entering does it."""
-        for thing, name, part in self._places:
-            before = getattr(thing, name)
-            setattr(thing, name, self._timed(part, before))
-            self._put_on.append((thing, name, before))
-        send = self._rows.send
-        self._rows.send = functools.partial(self._counted, send)  # type: ignore[method-assign]
-        self._put_on.append((self._rows, "send", send))
-
-    def take_off(self) -> None:
-        """Remove the timed methods, which are the outermost; leaving does it."""
+        self._core.ignore(self)
+        for rows in self._rows:
+            rows.take_off()
         while self._put_on:
-            thing, name, before = self._put_on.pop()
+            thing, name, own = self._put_on.pop()
             delattr(thing, name)
-            if getattr(thing, name, None) != before:  # it was the instance's own, not its class's
-                setattr(thing, name, before)
+            if own is not None:
+                setattr(thing, name, own)
+        self._core.books.timer = None
 
-    def _counted(self, send: Callable[..., None], *args: Any) -> None:
-        self._steps += 1
-        send(*args)
+    # -- what the environment tells of ---------------------------------------------------------------------------------
+
+    def run(self, part: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of the backend as a part of this name."""
+        return self.run_as(self._backend[part], function, *arguments)
+
+    def on_call(self) -> None:
+        """The face begins."""
+        self._pass_time()
+        if self._running[-1] is not self._face:  # else an error ended it before
+            self._running.append(self._face)
+        self._face.calls += 1
+
+    def on_send(self, actions: Batch, env_ids: IntArray) -> None:
+        """Nothing: it is the time of rows."""
+
+    def on_receive(self, step: StepResult) -> None:
+        """Nothing: it is the time of rows."""
+
+    def on_return(self) -> None:
+        """The face ends."""
+        self._pass_time()
+        if self._running[-1] is self._face:
+            self._running.pop()
+
+    # -- the time of parts ---------------------------------------------------------------------------------------------
 
     def _timed(self, part: Part, function: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            running = self._running
-            if not running:  # a policy's function may outlive the timing
-                return function(*args, **kwargs)
-            self._pass_time()
-            running.append(part)
-            part.calls += 1
-            try:
-                return function(*args, **kwargs)
-            finally:
-                if running is self._running:  # not left meanwhile
-                    self._pass_time()
-                    running.pop()
+        def run(*arguments: Any, **named: Any) -> Any:
+            if not self._running:  # a policy's function may outlive the timing
+                return function(*arguments, **named)
+            return self.run_as(part, function, *arguments, **named)
 
         return run
+
+    def run_as(self, part: Part, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call a function, as this part."""
+        self._pass_time()
+        running = self._running
+        running.append(part)
+        part.calls += 1
+        try:
+            return function(*arguments, **named)
+        finally:
+            if running is self._running:  # not left meanwhile
+                self._pass_time()
+                running.pop()
 
     def _pass_time(self) -> None:
         """Add the time since the last call to the part that was running."""
@@ -167,44 +190,70 @@ class Stopwatch:
         self._running[-1].nanoseconds += now - self._since
         self._since = now
 
-    # -- where to look ------------------------------------------------------------------------------------------------
 
-    def _all_places(self, env: VecEnv, *, sub_envs: bool) -> Iterator[tuple[Any, str, Part]]:
-        """Objects, names of their methods, and the parts that these belong to; inner parts first."""
-        *wrappers, _ = env.chain
-        yield from self._backend_places(env.core.runner, env.core.env_id, sub_envs=sub_envs)
-        for wrapper in reversed(wrappers):
-            part = Part(_name(wrapper), "wrapper", "in this process, around the vector")
-            yield from ((wrapper.rows, name, part) for name in ROWS)
-        if env is not env.chain[0]:  # a window around the chain is not one of its wrappers
-            window = Part("window", "window", "shows the frames, and waits until the next are due")
-            yield from ((env.rows, name, window) for name in ROWS)
-        face = Part("face", "face", "checks the actions, makes the five-tuple")
-        yield from ((env.face, name, face) for name in FACE)
+class _TimedRows:
+    """The rows of an environment in a chain, as parts of its time; those around it drive these while they are on."""
 
-    def _backend_places(self, runner: Runner, env_id: str, *, sub_envs: bool) -> Iterator[tuple[Any, str, Part]]:
-        wait = Part("wait", "backend", "until the workers have answered, and their wrappers")
-        books = runner.books
-        if isinstance(runner, Dummy):
-            wait.what = "the loop over the sub-environments"
-            sources = runner.local.sources if sub_envs else []
-            yield from _sub_env_places([source for source in sources if isinstance(source, SubEnv)], env_id)
-            engine = Part(env_id, "environment", "the engine itself")
-            engines = runner.engines() if sub_envs else ()
-            yield from ((one, name, engine) for one in engines for name in ("step", "reset"))
-        elif isinstance(runner, Processes) and runner.own is not None:
-            yield runner.own, "run", Part("parent_share", "backend", "steps the sub-environments of this process")
-        yield runner, "poll", wait
-        yield books.slots, "collect", Part("copy", "backend", "makes fresh arrays and infos of all rows")
-        yield books, "send", Part("send", "backend", "sends the actions off")
-        yield books, "reset", Part("resets", "backend", "sends resets off that were asked for")
-        yield books, "receive", Part("books", "backend", "keeps the books of which rows are home")
+    def __init__(self, stopwatch: Stopwatch, env: VecEnv, send: Part, reset: Part, receive: Part) -> None:
+        self._stopwatch = stopwatch
+        self._face = env.face  # which does not keep the environment alive
+        self._rows: Rows = env.face.rows
+        self._send = send
+        self._reset = reset
+        self._receive = receive
+        self.sends = 0
+
+    def put_on(self) -> None:
+        self._face.rows = self
+
+    def take_off(self) -> None:
+        self._face.rows = self._rows
+
+    def send(self, actions: Batch, env_ids: IntArray) -> None:
+        self.sends += 1
+        self._stopwatch.run_as(self._send, self._rows.send, actions, env_ids)
+
+    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        self._stopwatch.run_as(self._reset, self._rows.reset, env_ids, seeds, options)
+
+    def receive(self, count: int, timeout: float | None) -> StepResult:
+        step: StepResult = self._stopwatch.run_as(self._receive, self._rows.receive, count, timeout)
+        return step
 
 
-def _sub_env_places(sub_envs: list[SubEnv], env_name: str) -> Iterator[tuple[Any, str, Part]]:
-    """The environment itself, then each wrapper around it; one part for all sub-environments."""
+def _part_of(wrapper: VecEnv, env: VecEnv) -> Part:
+    if wrapper is env and env is not env.chain[0]:
+        return Part("window", "window", "shows the frames, and waits until the next are due")
+    return Part(_name(wrapper), "wrapper", "in this process, around the vector")
+
+
+def _backend_parts(runner: Runner) -> dict[str, Part]:
+    """The parts of a backend by what its steps call them."""
+    what = {
+        "parent_share": "steps the sub-environments of this process",
+        "wait": "until the workers have answered, and their wrappers",
+        "copy": "makes fresh arrays and infos of all rows",
+        "send": "sends the actions off",
+        "resets": "sends resets off that were asked for",
+        "books": "keeps the books of which rows are home",
+    }
+    if isinstance(runner, Dummy):
+        what["wait"] = "the loop over the sub-environments"
+    if not isinstance(runner, Processes) or runner.own is None:
+        del what["parent_share"]
+    return {name: Part(name, "backend", text) for name, text in what.items()}
+
+
+def _sub_env_places(runner: Runner, env_id: str) -> Iterator[tuple[Any, str, Part]]:
+    """The methods of what runs in this process, and their parts: the environment, then each wrapper around it."""
+    if not isinstance(runner, Dummy):
+        return
     parts: dict[tuple[int, type], Part] = {}
-    for sub_env in sub_envs:
+    whole = Part(env_id, "environment", "the environment itself")
+    for engine in runner.engines():
+        whole.what = "the engine itself"
+        yield from ((engine, name, whole) for name in ("step", "reset"))
+    for sub_env in [source for source in runner.local.sources if isinstance(source, SubEnv)]:
         around = []
         env: Any = sub_env.env
         while isinstance(env, gymnasium.Wrapper) and not isinstance(env, Tap):
@@ -214,7 +263,6 @@ def _sub_env_places(sub_envs: list[SubEnv], env_name: str) -> Iterator[tuple[Any
             env = env.env
         else:  # no wrappers: its wrappers are its own
             env, around = sub_env.env, []
-        whole = Part(env_name, "environment", "the environment itself")
         for depth, thing in enumerate([env, *reversed(around)]):
             part = Part(_name(thing), "wrapper", "in each sub-environment") if depth else whole
             part = parts.setdefault((depth, type(thing)), part)

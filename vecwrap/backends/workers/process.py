@@ -269,7 +269,10 @@ class Processes(Workers[Link], Runner):
         if self.own:
             if books.progress and deadline is not None and time.monotonic() > deadline:
                 raise books.too_early()
-            self.own.run(books.arrived, one=deadline is not None)
+            if books.timer is None:
+                self.own.run(books.arrived, one=deadline is not None)
+            else:
+                books.timer.run("parent_share", partial(self.own.run, books.arrived, one=deadline is not None))
             with self._lock:
                 self._hear_lanes()  # workers have stepped meanwhile
         if books.num_arrived == arrived:

@@ -1,4 +1,4 @@
-// Where the time of a step goes, slow rows, and the standing of players. Names are a stranger's: textContent, no markup.
+// Where the time of a step goes, and the standing of players. Names are a stranger's: textContent, no markup.
 
 export function element(name, text, attributes = {}) {
   const made = document.createElement(name);
@@ -32,11 +32,6 @@ export function times(table, parts) {
     head.append(element("small", what));
     return line([head, bar(value / whole), `${Math.round((100 * value) / whole)} %`, duration(value)]);
   }), total);
-}
-
-export function slow(table, rows) {
-  table.replaceChildren(...rows.map(([name, milliseconds]) =>
-    line([element("th", name, { scope: "row" }), bar(milliseconds / (rows[0][1] || 1)), duration(1000 * milliseconds)])));
 }
 
 const rated = (points) => (points === null ? "–" : `${points > 0 ? "+" : ""}${Math.round(points)}`);

@@ -1,6 +1,6 @@
 // The page: it reads server-sent states, and fetches curves, frames and texts when those say that there are new ones.
 // Texts of a run are a stranger's: they become textContent, never markup.
-import { element, ladder, matrix, slow, times } from "./details.js";
+import { element, ladder, matrix, times } from "./details.js";
 
 const $ = (id) => document.getElementById(id);
 const FRAMES_EACH = 200; // milliseconds
@@ -242,8 +242,6 @@ function rows(now) {
   tiles(now);
   $("times-part").hidden = !now.times.length;
   if (now.times.length) times($("times"), now.times);
-  $("slow-part").hidden = !now.slow.length;
-  if (now.slow.length) slow($("slow"), now.slow);
   recordings(now.recordings || []);
   if (selected !== null && now.last) last(now.last);
 }
