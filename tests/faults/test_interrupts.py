@@ -137,10 +137,13 @@ def test_at_whatever_line_of_the_wrappers_an_interrupt_comes():
 @pytest.mark.parametrize(
     ("backend", "stride", "left_out"),
     [
-        ("dummy", 1, ("testing",)),
-        ({**SHMEM, "parent_share": True}, 3, ("backends/spinning.py", "testing")),
-        (SHMEM, 3, ("backends/spinning.py", "testing")),
-        (SUBPROCESS, 3, ("backends/spinning.py", "testing")),
+        ("dummy", 3, ("testing",)),
+        ({**SHMEM, "parent_share": True}, 11, ("backends/spinning.py", "testing")),
+        (SUBPROCESS, 11, ("backends/spinning.py", "testing")),
+        pytest.param("dummy", 1, ("testing",), marks=pytest.mark.full),
+        pytest.param({**SHMEM, "parent_share": True}, 3, ("backends/spinning.py", "testing"), marks=pytest.mark.full),
+        pytest.param(SHMEM, 3, ("backends/spinning.py", "testing"), marks=pytest.mark.full),
+        pytest.param(SUBPROCESS, 3, ("backends/spinning.py", "testing"), marks=pytest.mark.full),
     ],
 )
 def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out):
