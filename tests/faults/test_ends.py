@@ -114,9 +114,7 @@ def program_takes_ends(request):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize(
-    "start_method", ["fresh", "fork", pytest.param("spawn", marks=pytest.mark.full), "forkserver"]
-)
+@pytest.mark.parametrize("start_method", ["fresh", "fork", pytest.param("spawn", marks=pytest.mark.full), "forkserver"])
 def test_a_program_that_takes_its_children_s_ends(start_method, program_takes_ends, monkeypatch):
     """It is told no exit code that was none, and its workers are neither waited for in vain nor killed."""
     before = Holdings.now()

@@ -447,7 +447,7 @@ def test_atari_machado_equals_gymnasium_but_for_the_terminal_frames_of_games():
 def test_atari_machado_with_a_new_game_after_a_lost_life_equals_gymnasium(game, direct):
     tap = Tap(make(game))
     env = Atari(tap, "machado", repeat_action_probability=0, terminal_on_life_loss="new_game", direct=direct)
-    rows, peer = play(env, 1200), play(AtariPreprocessing(make(game), terminal_on_life_loss=True), 1200)
+    rows, peer = play(env, 600), play(AtariPreprocessing(make(game), terminal_on_life_loss=True), 600)
     for row, other in zip(rows, peer, strict=True):
         assert seen(row)[1:] == seen(other)[1:]
         assert row.info == other.info
