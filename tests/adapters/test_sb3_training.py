@@ -40,7 +40,8 @@ def assert_same_weights(backends, steps, n_steps=256, **kwargs):
     ("backends", "steps", "n_steps"), [(["shmem"], 512, 64), pytest.param(BACKENDS, 2_048, 256, marks=pytest.mark.full)]
 )
 def test_ppo_learns_bit_for_bit_what_it_learns_on_sb3s_own_environments(backends, steps, n_steps):
-    assert_same_weights(backends, steps, n_steps, max_episode_steps=40)  # some are cut off then, and bootstrapped by PPO
+    # Some are cut off then, and bootstrapped by PPO.
+    assert_same_weights(backends, steps, n_steps, max_episode_steps=40)
 
 
 @pytest.mark.soak
