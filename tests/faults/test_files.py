@@ -124,8 +124,14 @@ while True:
 """
 
 
-@pytest.mark.parametrize("backend", ["dummy", "shmem"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("backend", "number"),
+    [
+        *(("dummy", number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)),
+        ("shmem", signal.SIGTERM),
+        *(pytest.param("shmem", number, marks=pytest.mark.full) for number in (signal.SIGINT, signal.SIGKILL)),
+    ],
+)
 def test_a_run_that_is_ended_leaves_whole_files(backend, number, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(backend=backend, folder=str(tmp_path))],
