@@ -169,10 +169,11 @@ def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out
     env.close()
 
 
+@pytest.mark.parametrize("stride", [17, pytest.param(7, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     "wrappers", [WRAPPERS, [*WRAPPERS[:2], {"seed_each_episode": {"seeds": [3, 4, 5]}}, *WRAPPERS[2:]]]
 )
-def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_loaded(wrappers):
+def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_loaded(wrappers, stride):
     env, other = make(wrappers=wrappers), make(wrappers=wrappers)
     for one, steps in ((env, 3), (other, 8)):
         one.reset()
@@ -180,7 +181,7 @@ def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_load
             one.step([0, 1, 2])
     before, state = env.state_dict(), other.state_dict()
     refused = whole = 0
-    for line in itertools.count(1, 7):
+    for line in itertools.count(1, stride):
         there_is, came = pressed_at(
             line, partial(env.load_state_dict, state), lambda file: not file.startswith("testing")
         )
