@@ -277,6 +277,8 @@ def law_of_a_wrapper(subject, law):
     marks = []
     if law not in FOR_ALL and subject not in ONE_OF_EACH_KIND:
         marks.append(pytest.mark.full)
+    if (subject, law) == ("atari", goes_on_after_a_load):  # tests/env/test_checkpoint.py has it, too
+        marks.append(pytest.mark.full)
     if subject == "atari:machado":
         marks.append(pytest.mark.soak)
     return pytest.param(subject, law, id=f"{subject}-{law.__name__}", marks=marks)

@@ -51,8 +51,20 @@ def make(request):
     return partial(pairs, BACKENDS[request.param])
 
 
-@pytest.mark.parametrize("law", [law for law in BACKEND_LAWS if law.__name__ not in NUMBERED])
-@pytest.mark.parametrize("backend", ["dummy", "shmem"])  # rows that come at once, and rows that do not
+LAWS = [law for law in BACKEND_LAWS if law.__name__ not in NUMBERED]
+OF_ROWS = ("same_rows_by_send_and_recv", "results_are_yours_to_keep")
+
+
+@pytest.mark.parametrize(
+    ("backend", "law"),  # rows that come at once, and rows that do not
+    [
+        *(("dummy", law) for law in LAWS),
+        *(
+            ("shmem", law) if law.__name__ in OF_ROWS else pytest.param("shmem", law, marks=pytest.mark.full)
+            for law in LAWS
+        ),
+    ],
+)
 def test_the_laws_of_backends_hold_for_its_rows(backend, law):
     steps = {"steps": 8} if "steps" in inspect.signature(law).parameters else {}  # of pairs, two or three each
     law(partial(pairs, BACKENDS[backend]), **steps)

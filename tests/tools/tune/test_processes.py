@@ -96,7 +96,7 @@ def test_a_candidate_has_a_rate_of_each_sample():
     assert found["start_seconds"] > 0
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 1}])
+@pytest.mark.parametrize("options", [{}, pytest.param({"batch_size": 1}, marks=pytest.mark.full)])
 def test_the_actions_that_are_measured_are_legal(toys, options):
     pipeline = {**toys("Masked"), **options}
     assert measured("environment", pipeline, SOON)["steps"] > 0
