@@ -8,6 +8,8 @@ TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tests wait for their workers a third of the time: three test workers keep two cores busy.
 PYTEST_ARGS ?= -n 3
+# The suite starts hundreds of interpreters, each of which would compile our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-full lint format docs mutants soak selfplay bench baseline install clean

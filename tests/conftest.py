@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+import re
 import signal
 import zlib
 
@@ -86,8 +87,24 @@ NOT_BOUNDS = (
     "tests/selfplay/test_opponents.py",
     "tests/wrappers/test_viewer.py",
 )
+IN_THIS_PROCESS = ("dummy", "threads")
 PROCESSES = ("subprocess", "shmem")
 MODES = ("same_step", "next_step", "disabled", "episodic")
+
+# What is tried over processes beside dummy fails alike on both of their backends, and alike in each mode; but how rows
+# travel, which tests/backends is about, is each backend's own.
+OVER_ONE_BACKEND = (
+    "tests/adapters/",
+    "tests/env/",
+    "tests/faults/",
+    "tests/sources/",
+    "tests/testing/",
+    "tests/tools/",
+    "tests/wrappers/",
+)
+OF_BACKENDS = ("backend", "name")
+OF_MODES = ("mode", "autoreset")
+IN_ONE_MODE = (*OVER_ONE_BACKEND, "tests/backends/")
 
 
 def is_of_the_bounds(place):
@@ -105,25 +122,62 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_collection_modifyitems(items):
     """Mark what the suite leaves to ``make test-full``, and what .ci/run runs on the lower bounds.
 
-    One thing fails alike on both backends of worker processes, and mostly alike in each mode. So of a test of faults
-    the suite runs one of these backends, in one mode; which ones, the test's name decides, so that each is met often.
+    Of a test over processes the suite runs one of their backends; and one mode, if it has the others in this process.
+    Which ones, the test's name decides, so that each is met often.
     """
+    tests = {}
     for item in items:
-        place = item.nodeid
-        if is_of_the_bounds(place):
+        if is_of_the_bounds(item.nodeid):
             item.add_marker("bounds")
-        if place.startswith("tests/faults/") and hasattr(item, "callspec") and _is_repeated(item):
+        is_left_out = item.get_closest_marker("full") or item.get_closest_marker("soak")
+        if item.nodeid.startswith(IN_ONE_MODE) and not is_left_out:
+            tests.setdefault((item.path, item.originalname, _other_parameters(item)), []).append(item)
+    for (_, name, _), variants in tests.items():
+        number = zlib.crc32(name.encode())
+        over_processes = [item for item in variants if _backend_of(item)]
+        if variants[0].nodeid.startswith(OVER_ONE_BACKEND):
+            over_processes = _all_but_one(over_processes, _backend_of, PROCESSES, number)
+        if len(over_processes) < len(variants) or variants[0].nodeid.startswith("tests/faults/"):
+            for backend in PROCESSES:
+                here = [item for item in over_processes if _backend_of(item) == backend]
+                _all_but_one(here, _mode_of, MODES, number // 2)
+
+
+def _all_but_one(items, value_of, values, number):
+    """Leave out all but those that have one of the values, or none; gives the latter."""
+    found = {value_of(item) for item in items}
+    values = [value for value in values if value in found]
+    kept = [item for item in items if value_of(item) in ("", values[number % len(values)])] if values else items
+    for item in items:
+        if item not in kept:
             item.add_marker("full")
+    return kept
 
 
-def _is_repeated(item):
-    number = zlib.crc32(item.originalname.encode())
-    backend = item.callspec.params.get("backend")
-    name = getattr(backend, "__name__", str(backend)).removesuffix("Backend").lower()
-    mode = str(getattr(item.callspec.params.get("mode"), "value", item.callspec.params.get("mode")))
-    if name not in PROCESSES:
-        return False
-    return name != PROCESSES[number % 2] or (mode in MODES and mode != MODES[number // 2 % 4])
+def _parameter(item, names, values):
+    """The name and the value of the first parameter of such a name that is one of these values."""
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    for name in names:
+        value = given.get(name)
+        word = str(getattr(value, "value", getattr(value, "__name__", value)))
+        word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word.removesuffix("Backend")).lower()
+        if word in values:
+            return name, word
+    return "", ""
+
+
+def _backend_of(item):
+    return _parameter(item, OF_BACKENDS, PROCESSES)[1]
+
+
+def _mode_of(item):
+    return _parameter(item, OF_MODES, MODES)[1]
+
+
+def _other_parameters(item):
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    left_out = {_parameter(item, OF_BACKENDS, (*IN_THIS_PROCESS, *PROCESSES))[0], _parameter(item, OF_MODES, MODES)[0]}
+    return str({name: value for name, value in given.items() if name not in left_out})
 
 
 def pytest_collection_finish(session):
@@ -132,6 +186,14 @@ def pytest_collection_finish(session):
     Torch, pandas and the rest are a million objects, and many tests collect garbage to see what is left: a quarter of
     a second each time, for nothing.
     """
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _out_of_sight():
+    """And what the tests of a module have imported and kept in caches: in the end a tenth of a second each time."""
+    yield
     gc.collect()
     gc.freeze()
 
@@ -164,5 +226,5 @@ def default_workers(quick_workers):
     """Workers are quick, but where a folder or a module has a fixture of this name that makes none.
 
     That workers do in a fresh interpreter what they do once they run is what tests/test_start.py, tests/faults, some
-    laws of tests/test_laws.py, the pages, the examples and all commands that run as processes are for.
+    laws of tests/test_laws.py, README and the tour, the examples and all commands that run as processes are for.
     """

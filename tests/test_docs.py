@@ -39,8 +39,8 @@ def programs():
     command = [sys.executable, "-m", "tests.pages"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
 
-        def run(script, folder):
-            process.stdin.write(json.dumps([str(script), str(folder)]) + "\n")
+        def run(script, folder, start):
+            process.stdin.write(json.dumps([str(script), str(folder), start]) + "\n")
             process.stdin.flush()
             return int(process.stdout.readline())
 
@@ -49,8 +49,9 @@ def programs():
 
 
 @pytest.mark.xdist_group("pages")
+@pytest.mark.parametrize("start", ["fork", pytest.param("fresh", marks=pytest.mark.full)])
 @pytest.mark.parametrize("page", pages_with("python"))
-def test_the_python_of_a_page_runs_as_one_plain_script(page, tmp_path, programs):
+def test_the_python_of_a_page_runs_as_one_plain_script(page, start, tmp_path, programs):
     if "Pong" in "".join(blocks(page, "python")):
         pytest.importorskip("ale_py")
     if page.name == "gymnasium.md" and tuple(map(int, gymnasium.__version__.split(".")[:2])) < (1, 4):
@@ -71,7 +72,7 @@ def test_the_python_of_a_page_runs_as_one_plain_script(page, tmp_path, programs)
         result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
         assert result.returncode == 0, result.stdout + result.stderr
     else:
-        assert programs(script, tmp_path) == 0, (tmp_path / "output.txt").read_text(encoding="utf-8")
+        assert programs(script, tmp_path, start) == 0, (tmp_path / "output.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", pages_with("yaml"))

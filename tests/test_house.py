@@ -11,6 +11,7 @@ import pytest
 from tests import house
 
 ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.xdist_group("house")  # which reads the package once
 
 
 @pytest.fixture(scope="module")

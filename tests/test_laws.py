@@ -1,5 +1,6 @@
 """The laws of the conformance kit, over every backend and every registered wrapper."""
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -71,12 +72,17 @@ BACKENDS = {"dummy": DummyBackend, "threads": partial(ThreadsBackend, workers=2)
 PROCESS_BACKENDS = pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
 
 
-# Dummy and one backend of processes keep every law in the suite; how rows travel differs under the others.
+# Dummy, which the streams of all are compared with, and one backend of processes keep every law in the suite; how rows
+# travel differs under the others.
 OF_ROWS = (same_stream_in_every_mode, an_error_of_one_leaves_the_others)
 
 
+# Laws that take long, with fewer steps than users' own backends are tried with.
+STEPS = {"same_rows_by_send_and_recv": 16, "every_space_goes_through": 16, "results_are_yours_to_keep": 50}
+
+
 def law_of_a_backend(backend, law):
-    in_suite = backend in ("dummy", "shmem") or law in OF_ROWS
+    in_suite = backend == "shmem" or (law in OF_ROWS if backend != "dummy" else law is not same_stream_in_every_mode)
     return pytest.param(backend, law, id=f"{backend}-{law.__name__}", marks=() if in_suite else pytest.mark.full)
 
 
@@ -84,6 +90,13 @@ def law_of_a_backend(backend, law):
     ("backend", "law"), [law_of_a_backend(backend, law) for backend in BACKENDS for law in BACKEND_LAWS]
 )
 def test_every_backend_keeps_every_law(backend, law):
+    law(BACKENDS[backend], **({"steps": STEPS[law.__name__]} if law.__name__ in STEPS else {}))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+@pytest.mark.parametrize("law", [law for law in BACKEND_LAWS if law.__name__ in STEPS], ids=lambda law: law.__name__)
+def test_a_backend_keeps_them_for_as_long_as_users_are_tried(backend, law):
     law(BACKENDS[backend])
 
 
@@ -110,7 +123,7 @@ def test_fresh_interpreters_leave_nothing_behind_either(backend, law):
 )
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_the_start_method_makes_no_difference(backend, start_method):
-    make_backend = partial(backend, workers=2, start_method=start_method)
+    make_backend = partial(backend, workers=1, start_method=start_method)
     same_stream_in_every_mode(make_backend, steps=70)
     attributes_are_seen_by_the_environment(make_backend)
 
@@ -241,8 +254,9 @@ SUBJECTS = {
 # The law that compares backends is tried over processes, below.
 LAWS_OVER_DUMMY = [law for law in WRAPPER_LAWS if law is not the_same_over_every_backend]
 
-# The suite holds one wrapper of each kind to every law, and every wrapper to these two.
+# The suite holds one wrapper of each kind to every law, and each one, with the first of its settings, to these two.
 FOR_ALL = (right_in_every_mode, goes_on_after_a_load)
+FIRST_SETTINGS = {re.match(r"\w+", subject)[0]: subject for subject in reversed(SUBJECTS)}.values()
 ONE_OF_EACH_KIND = (
     "clip_reward",  # rewards
     "clip_action",  # actions
@@ -257,7 +271,9 @@ ONE_OF_EACH_KIND = (
 
 def law_of_a_wrapper(subject, law):
     marks = []
-    if law not in FOR_ALL and subject not in ONE_OF_EACH_KIND:
+    if (law not in FOR_ALL or subject not in FIRST_SETTINGS) and subject not in ONE_OF_EACH_KIND:
+        marks.append(pytest.mark.full)
+    if (subject, law) == ("atari", goes_on_after_a_load):  # tests/env/test_checkpoint.py has it, too
         marks.append(pytest.mark.full)
     if subject == "atari:machado":
         marks.append(pytest.mark.soak)
@@ -302,12 +318,17 @@ OVER_SHMEM = [
     "several wrappers over observations and actions",
     "tile:true",
 ]
+# One that runs in the sub-environment, one whose frames travel, one whose values are objects, and a chain.
+IN_SUITE = ("sticky_actions", "video", "terminal_obs over spaces without arrays", "all vector wrappers")
 
 
 @pytest.mark.parametrize(
     ("backend", "subject"),
     [
-        *(("shmem", subject) for subject in OVER_SHMEM),
+        *(
+            ("shmem", subject) if subject in IN_SUITE else pytest.param("shmem", subject, marks=pytest.mark.full)
+            for subject in OVER_SHMEM
+        ),
         *(pytest.param("subprocess", subject, marks=pytest.mark.full) for subject in OVER_SUBPROCESS),
     ],
 )

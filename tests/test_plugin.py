@@ -27,8 +27,8 @@ LAWS = """
 import numpy as np, vecwrap
 from vecwrap.testing import check_wrapper
 
-check_wrapper("delay_reward", steps=40)
-check_wrapper("time_limit:9 | delay_reward:0.1", steps=20)
+check_wrapper("delay_reward", steps=20)
+check_wrapper("time_limit:9 | delay_reward:0.1", steps=12)
 with vecwrap.build("CartPole-v1 n=2 seed=1 backend=dummy | delay_reward | monitor") as env:
     env.reset()
     paid, infos = 0.0, {}

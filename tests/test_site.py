@@ -83,10 +83,12 @@ def test_the_examples_of_what_makes_the_site_are_true(name):
     assert not results.failed
 
 
-def test_the_site_builds_without_a_warning(tmp_path):
+@pytest.fixture
+def build(tmp_path):
+    """Builds the site of a copy of the pages, which can be broken."""
     for module in ("material", "mkdocstrings"):
         pytest.importorskip(module)
-    for name in ("docs", "examples", "vecwrap"):  # a copy, so that a page can be broken
+    for name in ("docs", "examples", "vecwrap"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "runs", "build"))
     for name in ("mkdocs.yml", "CHANGELOG.md", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, tmp_path)
@@ -96,6 +98,10 @@ def test_the_site_builds_without_a_warning(tmp_path):
         environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
 
+    return build
+
+
+def test_the_site_builds_without_a_warning(build, tmp_path):
     good = build()
     assert good.returncode == 0, good.stdout + good.stderr
     start = (tmp_path / "build/site/index.html").read_text(encoding="utf-8")
@@ -105,6 +111,9 @@ def test_the_site_builds_without_a_warning(tmp_path):
     reference = (tmp_path / "build/site/api/index.html").read_text(encoding="utf-8")
     assert 'id="vecwrap.pipeline.build.build"' in reference
 
+
+@pytest.mark.full
+def test_a_link_that_leads_nowhere_is_an_error(build, tmp_path):
     with (tmp_path / "docs/levels.md").open("a", encoding="utf-8") as page:
         page.write("\n[Nowhere](tour.md#no-such-heading)\n")
     broken = build()

@@ -55,6 +55,11 @@ def show(env):
 SHOWN = "{} 2 [0.0, 1.0, 1.0, 0.0] True [3.0, 3.0]\n"
 
 
+def full(*values: object) -> object:
+    """Parameters that the suite leaves to ``make test-full``: how workers start is one piece of code under both."""
+    return pytest.param(*values, marks=pytest.mark.full)
+
+
 def python(*arguments: str, stdin: str | None = None, cwd: Path | None = None) -> str:
     """Run an interpreter as a user would, and give what it printed."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
@@ -71,14 +76,14 @@ def default_workers():
     """Fresh interpreters, as users have."""
 
 
-@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+@pytest.mark.parametrize("backend", [full("subprocess"), "shmem"])
 def test_a_plain_script_needs_no_main_guard(tmp_path, backend):
     file = tmp_path / "script.py"
     file.write_text(SCRIPT + f"show(vecwrap.build('Count-v0', n=4, backend='{backend}', workers=2))\n")
     assert python("script.py", cwd=tmp_path) == SHOWN.format(backend)
 
 
-@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+@pytest.mark.parametrize("backend", ["subprocess", full("shmem")])
 def test_a_program_without_stdin_stdout_and_stderr(tmp_path, backend):
     """Descriptors 0, 1 and 2 are free then, and the next ones that are opened."""
     file = tmp_path / "script.py"
@@ -123,7 +128,7 @@ def test_a_module_beside_the_script(tmp_path):
     assert python(str(tmp_path / "script.py")) == SHOWN.format("shmem")
 
 
-@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+@pytest.mark.parametrize("backend", [full("subprocess"), "shmem"])
 def test_classes_and_functions_of_the_script_that_use_the_package(tmp_path, backend):
     (tmp_path / "script.py").write_text(
         SCRIPT
@@ -139,7 +144,7 @@ def test_classes_and_functions_of_the_script_that_use_the_package(tmp_path, back
     assert python(str(tmp_path / "script.py")) == SHOWN.format(backend)
 
 
-@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+@pytest.mark.parametrize("backend", ["subprocess", full("shmem")])
 def test_a_working_directory_with_files_that_are_named_as_the_standard_librarys(tmp_path, backend):
     """The program itself does not import from there, and neither do its workers."""
     (tmp_path / "elsewhere").mkdir()
@@ -149,7 +154,7 @@ def test_a_working_directory_with_files_that_are_named_as_the_standard_librarys(
     assert python(str(tmp_path / "script.py"), cwd=tmp_path / "elsewhere") == SHOWN.format(backend)
 
 
-@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+@pytest.mark.parametrize("backend", [full("subprocess"), "shmem"])
 def test_on_a_terminal_whose_modes_an_environment_sets(tmp_path, backend):
     """A process of another group than the terminal's is stopped for that, unless it ignores the signal."""
     (tmp_path / "script.py").write_text(
@@ -198,7 +203,7 @@ def test_a_notebook_kernel():
         manager.shutdown_kernel(now=True)
 
 
-@pytest.mark.parametrize("method", ["fresh", "spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("method", ["fresh", full("spawn"), "forkserver", full("fork")])
 def test_classes_of_a_script_are_in_workers_what_they_are_in_the_script(monkeypatch, method):
     """Caches, static and class methods, generics, dataclasses, enums, metaclasses, ..."""
     monkeypatch.setenv("METHOD", method)
@@ -279,8 +284,19 @@ def default_timeout():
 
 
 @pytest.mark.usefixtures("default_timeout")
-@pytest.mark.parametrize("method", [None, "spawn", "forkserver", "fork"])
-@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+@pytest.mark.parametrize(
+    ("backend", "method"),
+    [
+        ("subprocess", None),
+        ("subprocess", "forkserver"),
+        ("shmem", "fork"),
+        full("subprocess", "spawn"),
+        full("subprocess", "fork"),
+        full("shmem", None),
+        full("shmem", "spawn"),
+        full("shmem", "forkserver"),
+    ],
+)
 def test_sockets_with_a_default_timeout(backend, method):
     socket.setdefaulttimeout(30)
     with vecwrap.build("CartPole-v1", n=2, workers=2, backend=backend, start_method=method) as env:
@@ -289,8 +305,10 @@ def test_sockets_with_a_default_timeout(backend, method):
 
 
 @pytest.mark.usefixtures("default_timeout")
-@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
-@pytest.mark.parametrize("method", [None, "fork"])
+@pytest.mark.parametrize(
+    ("backend", "method"),
+    [("shmem", None), ("subprocess", "fork"), full("subprocess", None), full("shmem", "fork")],
+)
 def test_a_default_timeout_that_an_environment_sets(backend, method):
     with vecwrap.build(Downloads, n=2, workers=2, backend=backend, start_method=method) as env:
         env.reset(seed=1)
@@ -336,8 +354,17 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["fresh", "spawn", "forkserver"])
-@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+@pytest.mark.parametrize(
+    ("backend", "method"),
+    [
+        ("subprocess", "fresh"),
+        ("shmem", "spawn"),
+        full("subprocess", "spawn"),
+        full("subprocess", "forkserver"),
+        full("shmem", "fresh"),
+        full("shmem", "forkserver"),
+    ],
+)
 def test_objects_of_the_scripts_own_classes_reach_the_workers(tmp_path, backend, method):
     """As options, arguments and attributes; a worker's ``__main__`` is another, which has no such class."""
     script = tmp_path / "script.py"

@@ -284,7 +284,7 @@ def run(mode, examples, calls):
 
 @pytest.mark.parametrize("mode", Autoreset)
 def test_any_order_of_calls_gives_what_dummy_gives(mode):
-    run(mode, examples=10, calls=30)
+    run(mode, examples=6, calls=30)
 
 
 @pytest.mark.soak

@@ -18,26 +18,30 @@ def adapted(env_id, n, wrappers, **settings):
 # -- the same weights --------------------------------------------------------------------------------------------------
 
 
-def weights(venv, steps):
+def weights(venv, steps, n_steps):
     """What PPO has learnt after so many steps."""
-    model = PPO("MlpPolicy", venv, seed=3, n_steps=256, n_epochs=4, device="cpu")
+    model = PPO("MlpPolicy", venv, seed=3, n_steps=n_steps, n_epochs=4, device="cpu")
     model.learn(steps)
     venv.close()
     return {name: value.numpy().copy() for name, value in model.policy.state_dict().items()}
 
 
-def assert_same_weights(backends, steps, **kwargs):
-    expected = weights(make_vec_env("CartPole-v1", n_envs=4, env_kwargs=kwargs), steps)
+def assert_same_weights(backends, steps, n_steps=256, **kwargs):
+    expected = weights(make_vec_env("CartPole-v1", n_envs=4, env_kwargs=kwargs), steps, n_steps)
     for backend in backends:
-        got = weights(adapted("CartPole-v1", 4, ["monitor"], backend=backend, env_kwargs=kwargs), steps)
+        got = weights(adapted("CartPole-v1", 4, ["monitor"], backend=backend, env_kwargs=kwargs), steps, n_steps)
         assert got.keys() == expected.keys()
         for name, value in expected.items():
             assert np.array_equal(got[name], value), (backend, name)
         print(f"{steps:,} steps on {backend}: {sum(value.size for value in got.values()):,} weights, all equal")
 
 
-def test_ppo_learns_bit_for_bit_what_it_learns_on_sb3s_own_environments():
-    assert_same_weights(BACKENDS, 2_048, max_episode_steps=40)  # some are cut off then, and bootstrapped by PPO
+@pytest.mark.parametrize(
+    ("backends", "steps", "n_steps"), [(["shmem"], 512, 64), pytest.param(BACKENDS, 2_048, 256, marks=pytest.mark.full)]
+)
+def test_ppo_learns_bit_for_bit_what_it_learns_on_sb3s_own_environments(backends, steps, n_steps):
+    # Some are cut off then, and bootstrapped by PPO.
+    assert_same_weights(backends, steps, n_steps, max_episode_steps=40)
 
 
 @pytest.mark.soak

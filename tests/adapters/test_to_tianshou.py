@@ -17,6 +17,7 @@ data = pytest.importorskip("tianshou.data")
 ts_env = pytest.importorskip("tianshou.env")
 
 pytestmark = [
+    pytest.mark.xdist_group("tianshou"),  # which compiles for seconds when it is first used
     pytest.mark.filterwarnings("ignore:.*extra transitions"),
     pytest.mark.filterwarnings("ignore:.*not a multiple"),
 ]

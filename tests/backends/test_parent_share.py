@@ -45,8 +45,14 @@ def test_its_stream_is_dummys_in_every_mode(mode, observations):
     assert_nothing_left(before, before)
 
 
-@pytest.mark.parametrize("mode", Autoreset)
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("workers", "mode"),
+    [
+        *((2, mode) for mode in Autoreset),
+        (1, Autoreset.SAME_STEP),
+        *(pytest.param(1, mode, marks=pytest.mark.full) for mode in Autoreset if mode is not Autoreset.SAME_STEP),
+    ],
+)
 def test_the_stream_is_the_same_where_nobody_may_spin(mode, workers, monkeypatch):
     """As on a processor that does not keep its stores in order: every hand-over goes by the bell."""
     monkeypatch.setattr(shared, "ORDERED", False)

@@ -34,7 +34,7 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray.yaml"
 SLOW = [kit.every_space_goes_through]  # starts 20 pairs of actors
-IN_SUITE = [kit.same_stream_in_every_mode, kit.same_rows_by_send_and_recv]
+IN_SUITE = [kit.same_stream_in_every_mode]
 REST = [pytest.param(law, marks=pytest.mark.full) for law in kit.BACKEND_LAWS if law not in [*SLOW, *IN_SUITE]]
 QUICK = [*IN_SUITE, *REST]
 

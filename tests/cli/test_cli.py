@@ -124,7 +124,10 @@ def test_every_autoreset_mode(here, capsys, mode):
     assert "episodes     6" in said
 
 
-@pytest.mark.parametrize(("number", "presses"), [(signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGTERM, 1)])
+@pytest.mark.parametrize(
+    ("number", "presses"),
+    [pytest.param(signal.SIGINT, 1, marks=pytest.mark.full), (signal.SIGINT, 2), (signal.SIGTERM, 1)],
+)
 def test_ctrl_c_and_sigterm_leave_whole_files_and_a_summary(here, number, presses):
     command = [sys.executable, "-m", "vecwrap", "run", "toys_of_cli:Slow", "--n", "2", "--steps", "10000000"]
     with subprocess.Popen(
@@ -371,7 +374,12 @@ def test_a_reader_that_stops_reading_is_no_error(here):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize(
-    "arguments", [["explain", "cartpole.yaml"], ["explain", "cartpole.yaml", "--json"], ["schema"]]
+    "arguments",
+    [
+        pytest.param(["explain", "cartpole.yaml"], marks=pytest.mark.full),
+        ["explain", "cartpole.yaml", "--json"],
+        ["schema"],
+    ],
 )
 def test_a_full_disk_under_the_output_is_one_message(here, arguments):
     with Path("/dev/full").open("w") as full:

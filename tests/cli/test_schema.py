@@ -192,7 +192,7 @@ def accepted(wrapper):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_takes_what_the_plan_takes_and_refuses_its_mistakes_of_names_and_types(name):
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=settings.default.max_examples // 3, deadline=None)
     @given(wrapper_of(name))
     def agree(wrapper):
         expected = accepted(wrapper)
@@ -211,7 +211,7 @@ pieces = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 @given(st.lists(pieces, max_size=12).map("".join))
 def test_text_that_is_a_wrapper_is_no_mistake_to_an_editor(text):
     try:

@@ -64,7 +64,10 @@ def timed(capsys, *arguments):
     return json.loads(captured.out)
 
 
-@pytest.mark.parametrize(("columns", "bars"), [(120, True), (70, False), (40, False), (30, False)])
+@pytest.mark.parametrize(
+    ("columns", "bars"),
+    [(120, True), (30, False), *(pytest.param(columns, False, marks=pytest.mark.full) for columns in (70, 40))],
+)
 def test_figures_stay_whole_where_the_terminal_is_narrow(columns, bars):
     said = on_a_terminal("time", "CartPole-v1 n=2 backend=dummy | framestack:4", "--steps", "128", columns=columns)
     said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said)

@@ -368,28 +368,35 @@ import sys, threading, atexit
 import gymnasium, numpy as np
 from vecwrap.backends.{module} import {backend}
 from vecwrap.testing import on
-env = on({backend})([lambda: gymnasium.make("CartPole-v1")] * 3, workers=2)
+env = on({backend})([lambda: gymnasium.make("CartPole-v1")] * 3, workers=2, start_method={method!r})
 env.reset(seed=1)
 print(*[worker.pid for worker in env.health().workers], flush=True)
 {rest}
 """
 
 
+ENDS = [
+    "",
+    "env.step_async([0, 0, 0])",
+    "del env",
+    "raise SystemExit(0)",
+    "keep = [env]; keep.append(keep)",
+    "import os; os._exit(0)",
+    "atexit.register(env.close)",
+    "threading.Thread(target=env.step, args=([0, 0, 0],)).start()",
+]
+
+
 @pytest.mark.parametrize(
-    "rest",
+    ("method", "rest"),
     [
-        "",
-        "env.step_async([0, 0, 0])",
-        "del env",
-        "raise SystemExit(0)",
-        "keep = [env]; keep.append(keep)",
-        "import os; os._exit(0)",
-        "atexit.register(env.close)",
-        "threading.Thread(target=env.step, args=([0, 0, 0],)).start()",
+        ("fresh", ENDS[1]),
+        *(pytest.param("fresh", rest, marks=pytest.mark.full) for rest in ENDS if rest != ENDS[1]),
+        *(("fork", rest) for rest in ENDS),  # as much ends, and it takes a third of the time
     ],
 )
-def test_at_the_interpreters_end_nothing_is_left(backend, rest):
-    code = SCRIPT.format(module=backend.name, backend=backend.__name__, rest=rest)
+def test_at_the_interpreters_end_nothing_is_left(backend, method, rest):
+    code = SCRIPT.format(module=backend.name, backend=backend.__name__, method=method, rest=rest)
     done = run(code)
     assert done.stderr == ""
     pids = [int(word) for word in done.stdout.split()]
@@ -409,7 +416,8 @@ class EndsBadly(gymnasium.Env):
         if os.getpid() == here:
             closed.append(self)
             raise RuntimeError("no end")
-envs = [on({backend})([EndsBadly] * 2, workers=1, parent_share=True) for _ in range(3)]
+options = dict(workers=1, parent_share=True, start_method="fork")
+envs = [on({backend})([EndsBadly] * 2, **options) for _ in range(3)]
 """
 
 

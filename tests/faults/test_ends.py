@@ -114,7 +114,7 @@ def program_takes_ends(request):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("start_method", ["fresh", "fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("start_method", ["fresh", "fork", pytest.param("spawn", marks=pytest.mark.full), "forkserver"])
 def test_a_program_that_takes_its_children_s_ends(start_method, program_takes_ends, monkeypatch):
     """It is told no exit code that was none, and its workers are neither waited for in vain nor killed."""
     before = Holdings.now()
@@ -142,7 +142,7 @@ def test_a_program_that_takes_its_children_s_ends(start_method, program_takes_en
 
 
 PARENT = """
-import os, subprocess, sys, time
+import os, subprocess, time
 import gymnasium, numpy as np
 from vecwrap.backends.{module} import {backend}
 from vecwrap.testing import on
@@ -151,7 +151,7 @@ class Endless(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
     def reset(self, *, seed=None, options=None):
-        self.child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        self.child = subprocess.Popen(["sleep", "600"])
         return np.zeros(1, np.float32), dict(pid=self.child.pid)
     def step(self, action):
         os.write(1, b"steps\\n")  # in one piece, beside the other's
@@ -166,8 +166,17 @@ env.step([0, 0])
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("method", [None, "fork"])
+@pytest.mark.parametrize(
+    ("number", "method"),
+    [
+        (signal.SIGKILL, None),
+        (signal.SIGKILL, "fork"),
+        (signal.SIGTERM, None),
+        pytest.param(signal.SIGTERM, "fork", marks=pytest.mark.full),
+        (signal.SIGINT, None),
+        (signal.SIGINT, "fork"),
+    ],
+)
 def test_the_parent_is_ended_while_workers_are_busy(backend, number, method):
     """Workers, and what environments started in them, go as well; Ctrl-C prints one traceback."""
     code = PARENT.format(module=backend.name, backend=backend.__name__, method=method)
@@ -210,7 +219,7 @@ while True:
 
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-@pytest.mark.parametrize("steps", [1, 37, 100])
+@pytest.mark.parametrize("steps", [37, *(pytest.param(steps, marks=pytest.mark.full) for steps in (1, 100))])
 def test_the_parent_is_killed_amid_quick_steps(backend, steps):
     code = QUICK.format(module=backend.name, backend=backend.__name__)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -227,7 +236,7 @@ class Starter(Faulty):
     """Starts a process and forgets it."""
 
     def reset(self, *, seed=None, options=None):
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        child = subprocess.Popen(["sleep", "600"])
         return super().reset()[0], {"pid": child.pid}
 
 

@@ -63,7 +63,7 @@ def test_a_folder_that_vanishes(wrapper, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("backend", ["dummy", "subprocess"])
-def test_a_forked_copy_leaves_its_parents_files_alone(backend, tmp_path):
+def test_a_forked_copy_leaves_its_parents_files_alone(backend, tmp_path, quick_workers):
     """Closed or forgotten there, it would finish the video."""
     wrappers = [
         {"video": {"dir": str(tmp_path / "videos"), "every": 1, "length": 9}},
@@ -120,8 +120,14 @@ while True:
 """
 
 
-@pytest.mark.parametrize("backend", ["dummy", "shmem"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("backend", "number"),
+    [
+        *(("dummy", number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)),
+        ("shmem", signal.SIGTERM),
+        *(pytest.param("shmem", number, marks=pytest.mark.full) for number in (signal.SIGINT, signal.SIGKILL)),
+    ],
+)
 def test_a_run_that_is_ended_leaves_whole_files(backend, number, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(backend=backend, folder=str(tmp_path))],
@@ -153,8 +159,10 @@ for _ in range(4):
 """
 
 
-@pytest.mark.parametrize("rest", ["", "del env"])
-@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+@pytest.mark.parametrize(
+    ("backend", "rest"),
+    [("dummy", ""), ("dummy", "del env"), ("shmem", ""), pytest.param("shmem", "del env", marks=pytest.mark.full)],
+)
 def test_a_run_that_ends_without_closing_leaves_what_it_would_have_left(backend, rest, tmp_path):
     code = UNFINISHED.format(backend=backend, folder=str(tmp_path), rest=rest)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

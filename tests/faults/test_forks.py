@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.backs import ShmemBackend, SubprocessBackend
+from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.waiting import LONG, gone
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 
@@ -48,7 +48,7 @@ def in_child(function):
     return text.decode()
 
 
-def test_a_forked_child_may_not_use_it_and_does_it_no_harm(backend):
+def test_a_forked_child_may_not_use_it_and_does_it_no_harm(backend, quick_workers):
     with backend(CARTPOLES, workers=2) as env:
         observations, _ = env.reset(seed=1)
         for call in (lambda: env.step([0, 0, 0]), env.reset, lambda: env.get_attr("spec"), lambda: env.send([0, 0, 0])):
@@ -57,7 +57,7 @@ def test_a_forked_child_may_not_use_it_and_does_it_no_harm(backend):
             assert f"was built in process {os.getpid()}, and its workers answer only that process" in told
         assert in_child(env.close) == "None"
         assert in_child(lambda: env.__del__()) == "None"
-        with backend(CARTPOLES, workers=2) as twin:
+        with DummyBackend(CARTPOLES) as twin:
             assert (twin.reset(seed=1)[0] == observations).all()
             assert (twin.step([0, 1, 0])[0] == env.step([0, 1, 0])[0]).all()
 
@@ -67,7 +67,7 @@ def test_a_forked_child_builds_its_own(backend):
         with backend(CARTPOLES, workers=2) as env:
             return env.reset(seed=1)[0].tolist()
 
-    with backend(CARTPOLES, workers=2) as env:
+    with backend(CARTPOLES, workers=1) as env:
         assert in_child(play) == str(env.reset(seed=1)[0].tolist())
         env.step([0, 0, 0])
 
@@ -133,7 +133,7 @@ def test_a_forked_worker_whose_environment_forks_workers_of_its_own(backend):
     make = partial(Outer, backend)
     with (
         backend([make], workers=1, start_method="fork", daemon=False, start_timeout=LONG) as env,
-        backend(CARTPOLES[:1], workers=1) as twin,
+        DummyBackend(CARTPOLES[:1]) as twin,
     ):
         assert env.reset(seed=1)[0].tolist() == twin.reset(seed=1)[0].tolist()
 
@@ -146,7 +146,7 @@ def test_inside_a_daemon_process(backend):
     daemon.start()
     got = queue.get()
     daemon.join()
-    with backend(CARTPOLES, workers=2) as env:
+    with DummyBackend(CARTPOLES) as env:
         assert got == env.reset(seed=1)[0].tolist()
 
 
@@ -187,7 +187,7 @@ def test_beside_threads_that_are_busy(backend):
     try:
         with backend(CARTPOLES, workers=2) as env:
             env.reset(seed=1)
-            for _ in range(20):
+            for _ in range(5):
                 env.step([0, 1, 0])
     finally:
         stop.set()
@@ -197,7 +197,7 @@ def test_beside_threads_that_are_busy(backend):
 
 def play_in_threads(backend):
     """Three environments at the same time, each in a thread of its own, give what one alone gives."""
-    with backend(CARTPOLES, workers=2) as twin:
+    with DummyBackend(CARTPOLES) as twin:
         expected = [twin.reset(seed=1)[0], *(twin.step([0, 1, 0])[0] for _ in range(30))]
     results = {}
 
@@ -220,7 +220,7 @@ def test_several_at_the_same_time_in_threads(backend):
     assert_nothing_left(before, before)
 
 
-def test_a_fork_by_the_user_of_build(backend):
+def test_a_fork_by_the_user_of_build(backend, quick_workers):
     env = vecwrap.build("CartPole-v1", n=2, backend=backend.name, wrappers=["monitor"])
     env.reset(seed=1)
     assert in_child(lambda: env.step([0, 0])).startswith("BackendError: ")

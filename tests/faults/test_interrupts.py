@@ -137,10 +137,13 @@ def test_at_whatever_line_of_the_wrappers_an_interrupt_comes():
 @pytest.mark.parametrize(
     ("backend", "stride", "left_out"),
     [
-        ("dummy", 1, ("testing",)),
-        ({**SHMEM, "parent_share": True}, 3, ("backends/spinning.py", "testing")),
-        (SHMEM, 3, ("backends/spinning.py", "testing")),
-        (SUBPROCESS, 3, ("backends/spinning.py", "testing")),
+        ("dummy", 3, ("testing",)),
+        ({**SHMEM, "parent_share": True}, 11, ("backends/spinning.py", "testing")),
+        (SUBPROCESS, 11, ("backends/spinning.py", "testing")),
+        pytest.param("dummy", 1, ("testing",), marks=pytest.mark.full),
+        pytest.param({**SHMEM, "parent_share": True}, 3, ("backends/spinning.py", "testing"), marks=pytest.mark.full),
+        pytest.param(SHMEM, 3, ("backends/spinning.py", "testing"), marks=pytest.mark.full),
+        pytest.param(SUBPROCESS, 3, ("backends/spinning.py", "testing"), marks=pytest.mark.full),
     ],
 )
 def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out):
@@ -166,10 +169,11 @@ def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out
     env.close()
 
 
+@pytest.mark.parametrize("stride", [17, pytest.param(7, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     "wrappers", [WRAPPERS, [*WRAPPERS[:2], {"seed_each_episode": {"seeds": [3, 4, 5]}}, *WRAPPERS[2:]]]
 )
-def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_loaded(wrappers):
+def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_loaded(wrappers, stride):
     env, other = make(wrappers=wrappers), make(wrappers=wrappers)
     for one, steps in ((env, 3), (other, 8)):
         one.reset()
@@ -177,7 +181,7 @@ def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_load
             one.step([0, 1, 2])
     before, state = env.state_dict(), other.state_dict()
     refused = whole = 0
-    for line in itertools.count(1, 7):
+    for line in itertools.count(1, stride):
         there_is, came = pressed_at(
             line, partial(env.load_state_dict, state), lambda file: not file.startswith("testing")
         )

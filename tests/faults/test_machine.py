@@ -123,7 +123,7 @@ MODES = ["same_step", "next_step", "disabled", "episodic"]
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_any_order_of_calls_and_faults(backend, mode):
-    run(BACKENDS[backend], mode, *((25, 30) if backend == "dummy" else (5, 25)))
+    run(BACKENDS[backend], mode, *((12, 30) if backend == "dummy" else (5, 25)))
 
 
 @pytest.mark.soak

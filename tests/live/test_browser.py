@@ -189,7 +189,7 @@ def played(env):
     def play():
         while not stop.is_set():
             env.step(env.action_space.sample())
-            time.sleep(0.002)
+            time.sleep(0.01)
 
     player = threading.Thread(target=play)
     player.start()

@@ -110,7 +110,7 @@ def read_mutants(folder: Path) -> list[Mutant]:
 
 def run_tests(root: Path, tests: tuple[str, ...], timeout: float, *extra: str) -> tuple[int | None, str]:
     """Run tests in a copy of the tree; give pytest's exit status (None: out of time) and what it printed."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *extra, *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not soak", *extra, *tests]
     # First on the path, so that the copy is imported and not the checkout that is installed.
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}

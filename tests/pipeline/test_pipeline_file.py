@@ -273,7 +273,7 @@ def joined(base: Any, child: Any) -> Any:
     return {**base, **{key: joined(base[key], child[key]) if key in base else child[key] for key in child}}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(st.lists(says, min_size=2, max_size=4))
 def test_any_chain_of_files_is_the_mapping_that_they_join_to(
     tmp_path_factory: Any, chain: list[dict[str, Any]]

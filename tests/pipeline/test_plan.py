@@ -666,7 +666,11 @@ arguments = st.recursive(
 parameters = st.sampled_from(["k", "axis", "padding", "factor", "dir", "lineage", "noop_max", "max_episode_steps", "x"])
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=3 * settings.default.max_examples,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+)
 @given(
     st.lists(
         st.tuples(

@@ -58,7 +58,7 @@ values = st.recursive(
     ),
     max_leaves=20,
 )
-many = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=2 * settings.default.max_examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def outcome(make: Any) -> tuple[str | None, Any]:

@@ -602,20 +602,26 @@ def games(make_backend, k):
     return make
 
 
+LAWS = [
+    kit.right_in_every_mode,
+    kit.alone_as_together,
+    kit.in_any_order_of_arrival,
+    kit.arrays_are_never_written_to,
+    kit.results_are_yours_to_keep,
+    kit.observations_lie_in_the_space,
+    kit.goes_on_after_a_load,
+]
+OVER_SHMEM = partial(ShmemBackend, workers=2)
+
+
 @pytest.mark.parametrize(
-    "law",
+    ("backend", "law"),
     [
-        kit.right_in_every_mode,
-        kit.alone_as_together,
-        kit.in_any_order_of_arrival,
-        kit.arrays_are_never_written_to,
-        kit.results_are_yours_to_keep,
-        kit.observations_lie_in_the_space,
-        kit.goes_on_after_a_load,
+        *(pytest.param(DummyBackend, law, id=f"dummy-{law.__name__}") for law in LAWS),
+        pytest.param(OVER_SHMEM, LAWS[0], id=f"shmem-{LAWS[0].__name__}"),
+        *(pytest.param(OVER_SHMEM, law, id=f"shmem-{law.__name__}", marks=pytest.mark.full) for law in LAWS[1:]),
     ],
-    ids=lambda law: law.__name__,
 )
-@pytest.mark.parametrize("backend", [DummyBackend, partial(ShmemBackend, workers=2)], ids=["dummy", "shmem"])
 def test_it_keeps_the_laws_of_wrappers(law, backend):
     wrap = partial(Opponents, pool=["random"])
     law(Subject(wrap, Turns, steps=24, backend=games(backend, 4), ignore=("opponent", "seat")))

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rps import play
@@ -113,7 +113,6 @@ tables = st.dictionaries(
 )
 
 
-@settings(max_examples=60)
 @given(tables)
 def test_any_table_has_ratings_at_which_the_penalised_likelihood_is_largest(table):
     rows = [Row(*key, *value) for key, value in table.items() if key[0] != key[1]]

@@ -40,7 +40,7 @@ def tictactoe(pool, **changes):
     [
         ["run", "--steps", "150"],
         ["run", "--eval", "--episodes", "9"],
-        ["check", "--twice"],
+        ["check", "--twice", "--steps", "60"],
         ["time", "--steps", "40"],
     ],
     ids=" ".join,

@@ -21,8 +21,14 @@ with vecwrap.build("HalfCheetah-v5", n=1, backend={backend!r}, render_mode="rgb_
 """
 
 
-@pytest.mark.parametrize("backend", ["dummy", "subprocess"])
-@pytest.mark.parametrize("driver", [None, "glfw"])
+@pytest.mark.parametrize(
+    ("driver", "backend"),
+    [
+        (None, "subprocess"),
+        ("glfw", "dummy"),
+        *(pytest.param(*each, marks=pytest.mark.full) for each in ((None, "dummy"), ("glfw", "subprocess"))),
+    ],
+)
 def test_mujoco_without_a_display_says_what_to_set(backend, driver):
     pytest.importorskip("mujoco")
     variables = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "MUJOCO_GL")}

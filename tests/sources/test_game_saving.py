@@ -53,9 +53,23 @@ def play(env, steps, seed):
             env.reset(options={"reset_mask": over})
 
 
-@pytest.mark.parametrize("wrappers", [[], ["opponents", "monitor"]], ids=["rows", "opponents"])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("game", GAMES)
+OPPONENTS = ["opponents", "monitor"]
+
+
+@pytest.mark.parametrize(
+    ("game", "wrappers", "mode"),
+    [
+        *((game, [], mode) for game in GAMES for mode in MODES),
+        *(("turns", OPPONENTS, mode) for mode in MODES),
+        ("party", OPPONENTS, "same_step"),
+        *(
+            pytest.param(game, OPPONENTS, mode, marks=pytest.mark.full)
+            for game in ("party", "in wrappers")
+            for mode in MODES
+            if (game, mode) != ("party", "same_step")
+        ),
+    ],
+)
 def test_a_loaded_game_goes_on_as_if_it_had_never_stopped(game, mode, wrappers, tmp_path):
     make = partial(vecwrap.build, GAMES[game], n=3, backend="dummy", autoreset=mode, wrappers=wrappers)
     with make() as env, make() as other:

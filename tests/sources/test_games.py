@@ -1,7 +1,7 @@
 """Games of several agents: what their rows give is what a loop over the raw game gives, bit for bit."""
 
 import itertools
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -270,8 +270,18 @@ def held_to_the_loop(backend, name, mode, *, games=4, steps=None, partial_sends=
         return env.transitions
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", GAMES)
+# Games whose agents come, wait and leave in each way that there is; the others are alike in each mode.
+IN_EVERY_MODE = ("turns", "party", "guests", "returning", "crowd", "lingering crowd", "tictactoe")
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        (name, mode) if name in IN_EVERY_MODE or mode == MODES[0] else pytest.param(name, mode, marks=pytest.mark.full)
+        for name in GAMES
+        for mode in MODES
+    ],
+)
 def test_transitions_are_those_of_a_loop_over_the_raw_game(name, mode):
     held_to_the_loop(DummyBackend, name, mode)
 
@@ -283,13 +293,17 @@ def test_on_every_backend_with_partial_sends(backend, name, mode):
     held_to_the_loop(BACKENDS[backend], name, mode, partial_sends=True)
 
 
+@cache
+def broken_off(backend, name, mode):
+    return held_to_the_loop(BACKENDS[backend], name, mode, partial_sends=True, masked_resets=True)
+
+
+@pytest.mark.xdist_group("games that are broken off")  # which keeps what is played
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["turns", "party"])
-def test_games_that_are_broken_off_by_masked_resets_go_on_alike_on_every_backend(name, mode):
-    options = {"partial_sends": True, "masked_resets": True}
-    expected = held_to_the_loop(DummyBackend, name, mode, **options)
-    for backend in ("threads", "shmem", "subprocess"):
-        assert_same(expected, held_to_the_loop(BACKENDS[backend], name, mode, **options))
+@pytest.mark.parametrize("backend", ["threads", "shmem", "subprocess"])
+def test_games_that_are_broken_off_by_masked_resets_go_on_alike_on_every_backend(backend, name, mode):
+    assert_same(broken_off("dummy", name, mode), broken_off(backend, name, mode))
 
 
 def test_a_masked_reset_seeds_games_by_their_numbers(backend):

@@ -47,14 +47,15 @@ def run(env, actions):
     return came
 
 
+@pytest.mark.parametrize("saves", [6, pytest.param(12, marks=pytest.mark.full)])
 @pytest.mark.parametrize("make", GAMES.values(), ids=list(GAMES))
-def test_it_goes_on_as_one_that_was_never_saved(make):
+def test_it_goes_on_as_one_that_was_never_saved(make, saves):
     saved, never, loaded = make(), make(), make()
     for env in (saved, never):
         env.reset(seed=3)
     loaded.reset(seed=4)
     random = np.random.default_rng(0)
-    for point in range(12):
+    for point in range(saves):
         actions = random.integers(0, saved.action_space.n, 13).tolist()
         assert run(saved, actions[:5]) == run(never, actions[:5]), f"before save {point}"
         state = env_state(saved)

@@ -455,13 +455,13 @@ def test_memory_stays_flat(tmp_path):
         play(env, 300)
         gc.collect()
         before = psutil.Process().memory_info().rss
-        play(env, 3000)
+        play(env, 1500)
         gc.collect()
         grown = psutil.Process().memory_info().rss - before
         large = sum(type(one) is np.ndarray and one.nbytes >= 120 * 160 * 3 for one in gc.get_objects())
-    assert grown < 3 * 2**20, f"{grown / 2**20:.1f} MB in 3,000 frames of {120 * 160 * 3 / 2**20:.2f} MB each"
+    assert grown < 3 * 2**20, f"{grown / 2**20:.1f} MB in 1,500 frames of {120 * 160 * 3 / 2**20:.2f} MB each"
     assert large < 20
-    assert beside(env.paths[0])["frames"] == 3301
+    assert beside(env.paths[0])["frames"] == 1801
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def toys(tmp_path, monkeypatch):
 
 
 def test_a_candidate_has_a_rate_of_each_sample():
-    found = measured(CART_POLE, SOON)
+    found = measured(CART_POLE, 6.0)
     assert len(found["rates"]) == 5
     assert min(found["rates"]) > 0
     assert found["start_seconds"] > 0
@@ -105,7 +105,7 @@ def test_a_reference_refuses_masks_of_which_it_knows_nothing(toys):
         measured({**toys("Masked"), "backend": {"name": SYNC}}, SOON)
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 1}])
+@pytest.mark.parametrize("options", [{}, pytest.param({"batch_size": 1}, marks=pytest.mark.full)])
 def test_the_actions_that_are_measured_are_legal(toys, options):
     pipeline = {**toys("Masked"), **options}
     assert min(measured(pipeline, 30.0)["rates"]) > 0
