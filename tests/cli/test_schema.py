@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from vecwrap.cli import main
 from vecwrap.cli.schema import pipeline_schema
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.pipeline.changes import KEYS
+from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.files import read_file, read_yaml
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.registry import backends, register_wrapper, wrappers

@@ -21,7 +21,7 @@ from vecwrap.errors import SpecError
 from vecwrap.pipeline.build import build
 from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, holds_names, is_callable, members
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import plain
+from vecwrap.pipeline.values import for_file
 from vecwrap.pipeline.words import POSITIONAL
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.import_paths import PATTERN
@@ -233,7 +233,7 @@ def _help(parameter: Parameter, texts: Mapping[str, str]) -> Json:
     found: Json = {"description": text} if text else {}
     if default is None or (isinstance(default, (bool, int, float, str, tuple)) and default != ()):
         with contextlib.suppress(SpecError, ValueError):  # not plain data; and JSON has neither inf nor nan
-            default = plain(default, parameter.name)
+            default = for_file(default, parameter.name)
             json.dumps(default, allow_nan=False)
             found["default"] = default
     return found

@@ -15,8 +15,8 @@ from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.env.runner import Runner
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.changes import KEYS
 from vecwrap.pipeline.environments import Environment, of_module
+from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings, callable_name, shown

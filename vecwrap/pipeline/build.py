@@ -19,8 +19,8 @@ from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import Mistakes, PlanError, SpecError, brief
-from vecwrap.pipeline.changes import KEYS, refuse_unknown
 from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.fields import KEYS, refuse_unknown
 from vecwrap.pipeline.files import is_folder, names_file
 from vecwrap.pipeline.places import Place, Source, fail
 from vecwrap.pipeline.plan import Plan, plan

@@ -26,10 +26,10 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import Mistakes, PlanError, SpecError, SubEnvError, cause_of, did_you_mean, with_words
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.backends import IN_THIS_PROCESS, plan_backend
-from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.explain import Explanation, Row, outer_stages, seats
+from vecwrap.pipeline.fields import other_word
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import is_path, shown
 from vecwrap.pipeline.words import WrapperSpec

@@ -19,7 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 from vecwrap.errors import Mistakes, SpecError, did_you_mean, read_names
-from vecwrap.pipeline.values import Settings, as_data, canonical, is_scalar, plain, shown
+from vecwrap.pipeline.values import Settings, as_data, for_file, is_scalar, same, shown
 from vecwrap.sources.import_paths import is_import_path
 
 REQUIRED: Any = inspect.Parameter.empty  # instead of a default
@@ -36,7 +36,7 @@ class Parameter:
     def written_default(self) -> Any:
         """The default as written in a file, in the parameter's type if that accepts it; else ``REQUIRED``."""
         try:
-            made = checked(plain(self.default, self.name), self.annotation, self.name)
+            made = checked(for_file(self.default, self.name), self.annotation, self.name)
         except SpecError:
             return self.default if _is_data(self.default) else REQUIRED
         if _is_data(self.default):
@@ -299,7 +299,7 @@ def _decode(wanted: type, value: Any) -> Any:
 
 def _same(value: Any, default: Any) -> bool:
     """Whether a value is the default, or the same plain data."""
-    return value is default or (_is_data(default) and canonical(value) == canonical(default))
+    return value is default or (_is_data(default) and same(value, default))
 
 
 def _is_data(value: Any) -> bool:

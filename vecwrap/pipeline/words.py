@@ -18,9 +18,9 @@ from vecwrap.pipeline.values import (
     Settings,
     as_data,
     copied,
+    for_file,
     is_mapping,
     is_scalar,
-    plain,
     scalar,
     shown,
     split,
@@ -101,7 +101,7 @@ class WrapperSpec(_Named):
     def to_data(self) -> Any:
         """Return the wrapper as plain data, in the shortest form: a string, or a mapping of one key."""
         target = self._written_target()
-        args, kwargs = [plain(value, self.where) for value in self.args], plain(self.kwargs, self.where)
+        args, kwargs = [for_file(value, self.where) for value in self.args], for_file(self.kwargs, self.where)
         if kwargs:
             return {target: {POSITIONAL: args, **kwargs} if args else kwargs}
         if len(args) == 1 and args[0] is not None and is_scalar(args[0]):
@@ -298,7 +298,7 @@ class BackendSpec(_Named):
 
     def to_data(self) -> Any:
         """Return plain data that ``parse`` reads back, in the shortest form."""
-        options = plain(self.options, "backend")
+        options = for_file(self.options, "backend")
         if not isinstance(self.target, str):
             fail("backend", f"{self.name} lives in this process only; give its import path")
         return {"name": self.target, **options} if options else self.target

@@ -41,6 +41,25 @@ def is_game(kind: type[Any]) -> bool:
     return any((base.__module__, base.__name__) in _GAMES for base in kind.__mro__)
 
 
+def makes_games(make: Any) -> bool:
+    """Whether it can be seen that a callable makes games: by its class, its module, or what it says that it returns."""
+    make = getattr(make, "func", make)  # of a partial
+    if isinstance(make, type):
+        return is_game(make)
+    if str(getattr(make, "__module__", "")).partition(".")[0] == "pettingzoo":
+        return True
+    returns = getattr(make, "__annotations__", {}).get("return")
+    return isinstance(returns, type) and is_game(returns)
+
+
+def from_module(module: ModuleType) -> str | None:
+    """The path of what makes games in one of PettingZoo's modules, or in one like it; None if there is nothing."""
+    for name in ("parallel_env", "env"):
+        if makes_games(getattr(module, name, None)):
+            return f"{module.__name__}:{name}"
+    return None
+
+
 def of_several_agents(env: Any) -> str:
     """What to do with a game of PettingZoo's where a vector environment, or what makes a game, was expected."""
     is_module = isinstance(env, ModuleType) and env.__name__.partition(".")[0] == "pettingzoo"
