@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import ModuleType
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
 import msgspec
@@ -27,8 +27,6 @@ from vecwrap.sources.description import from_module, of_several_agents
 from vecwrap.sources.import_paths import import_path
 
 EnvTarget: TypeAlias = str | EnvSpec | Callable[..., Any] | tuple[str | EnvSpec | Callable[..., Any], ...]
-
-_Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 def refuse_unknown(key: Any, known: Collection[str], source: Source) -> None:
@@ -54,7 +52,7 @@ def _read_one(kind: Any, words: str, value: Any, source: Source) -> Any:
     """Read a value of one type, in NumPy's form too."""
     data = as_data(copied(value))
     try:
-        if is_scalar(data):  # of an int, the size
+        if is_scalar(data) and data != "":  # of an int, the size
             return msgspec.convert(data, kind)
     except msgspec.ValidationError:
         pass
@@ -188,8 +186,8 @@ KEYS: dict[str, Field] = {
     ),
     **dict.fromkeys(("copy", "debug", "training"), Field(functools.partial(_read_one, bool, "true or false"))),
     "autoreset": Field(_read_autoreset),
-    "render_mode": Field(functools.partial(_read_one, _Text, "text")),
-    "stats": Field(functools.partial(_read_one, _Text, "a path")),
+    "render_mode": Field(functools.partial(_read_one, str, "text")),
+    "stats": Field(functools.partial(_read_one, str, "a path")),
     "backend": Field(BackendSpec.parse, BackendSpec.to_data),
     "env_kwargs": Field(_read_env_kwargs, lambda value: for_file(value, "env_kwargs")),
     "agents": Field(_read_agents, lambda value: for_file(value, "agents")),
