@@ -120,8 +120,8 @@ def find_runner(target: Any, where: str) -> type[Runner]:
 
 def signature_of(runner: type[Runner]) -> Signature:
     """The options of a backend in pipelines: its runner's own, then those that every backend has."""
-    parameters = (Signature.of(kind, skip=0).parameters for kind in (runner.Options, RestartOptions))
-    return Signature(tuple(parameter for each in parameters for parameter in each))
+    own = Signature.of(runner.Options, skip=0)
+    return Signature((*own.parameters, *Signature.of(RestartOptions, skip=0).parameters))
 
 
 def _refuse_unknown_options(spec: PipelineSpec, names: Sequence[str], where: str) -> None:

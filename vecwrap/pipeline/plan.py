@@ -294,7 +294,7 @@ def plan(spec: PipelineSpec) -> Plan:
         except (SpecError, PlanError) as error:
             of_which = "(This is of the evaluation that the section eval describes.)"
             raise with_words(error, of_which) from cause_of(error)
-        resolved = dataclasses.replace(resolved, eval=differences(resolved, of_eval.pipeline))
+        resolved = resolved.replaced(eval=differences(resolved, of_eval.pipeline))
     _ = resolved.hash  # computed now: what a callable holds may change when it runs
     return dataclasses.replace(planned, pipeline=resolved)
 
@@ -327,11 +327,10 @@ def _plan(spec: PipelineSpec) -> Plan:
     if stats is not None:
         directory = spec.source.at("stats").place.directory
         stats = str(Path(directory or "", Path(stats).expanduser()).absolute())
-    resolved = dataclasses.replace(
-        spec,
+    resolved = spec.replaced(
         env=environment.target,
         n=n,
-        wrappers=tuple(wrapper.spec for wrapper in wrappers),
+        wrappers=tuple([wrapper.spec for wrapper in wrappers]),
         backend=backend,
         stats=stats,
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecwrap.errors import Mistakes, SpecError, brief
+from vecwrap.errors import Mistakes, PlanError, SpecError, brief
 from vecwrap.pipeline.fields import KEYS, EnvTarget, read, refuse_unknown, write
 from vecwrap.pipeline.files import lineage, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.line import put, read_line, whole, write_line
@@ -299,12 +299,16 @@ class Layers:
     def add(self, data: Mapping[Any, Any], source: Source) -> None:
         """Write the keys of a file, of a section, or of a setting with dots over those so far; each is read once."""
         for key, written in data.items():
-            with self.mistakes:
+            try:
                 refuse_unknown(key, KEYS, source)
-                old, at = self.settings.get(key), source.at(key)
+                old = self.settings.get(key)
+                at = source.at(key)
                 self.settings[key] = read(key, merge(old, written, at), at)
-                if self.places or source.places:
-                    self._mark(key, written, at, is_change=old is not None and isinstance(written, Mapping))
+            except (SpecError, PlanError) as error:
+                self.mistakes.add(error)
+                continue
+            if self.places or source.places:
+                self._mark(key, written, at, is_change=old is not None and isinstance(written, Mapping))
         if () in source.places:
             self.places[()] = source.places[()]
 

@@ -127,7 +127,8 @@ def _name_of(target: Any) -> str:
     return f"{callable_name(target)}({', '.join(values)})" if values else callable_name(target)
 
 
-_ATOMS = (str, int, float, bool, type(None))
+_ATOMS = frozenset((str, int, float, bool, type(None)))
+_NO_INTS = _ATOMS - {int}  # of an int the size is looked at
 
 
 def copied(value: Any, depth: int = 0) -> Any:
@@ -142,7 +143,8 @@ def copied(value: Any, depth: int = 0) -> Any:
     if kind in (dict, Settings, OrderedDict, defaultdict):
         parts: dict[Any, Any] = {}
         for key, inner in value.items():
-            parts[copied(key, depth + 1)] = inner if type(inner) in _ATOMS else copied(inner, depth + 1)
+            key = key if type(key) in _ATOMS else copied(key, depth + 1)
+            parts[key] = inner if type(inner) in _ATOMS else copied(inner, depth + 1)
         return parts if kind in (dict, Settings) else with_entries(value, parts)
     if kind in (list, tuple, set):
         return kind([inner if type(inner) in _ATOMS else copied(inner, depth + 1) for inner in value])
@@ -197,23 +199,29 @@ def to_builtins(value: Any, otherwise: Callable[[Any], Any], *, for_json: bool =
         otherwise: what stands for a part that has no such form.
         for_json: whether to convert keys, and mappings that a file's own cannot stand in for.
     """
-    if type(value) in _ATOMS and type(value) is not int:  # of an int the size is looked at
+    kind = type(value)
+    if kind in _NO_INTS or (kind is int and is_scalar(value)):
         return value
-    value = as_data(value)
-    if is_scalar(value):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [to_builtins(inner, otherwise, for_json=for_json) for inner in value]
-    if is_mapping(value) if for_json else type(value) in _WRITABLE:
+    if kind in (list, tuple):
+        return [part if type(part) in _NO_INTS else to_builtins(part, otherwise, for_json=for_json) for part in value]
+    if kind in _WRITABLE or (for_json and is_mapping(value)):
         entries = {}
-        for key, inner in value.items():
-            key = as_data(key)
-            if for_json and not isinstance(key, str):
-                key = json.dumps(key) if is_scalar(key) else str(key)
-            elif not is_scalar(key):
-                return otherwise(value)
-            entries[key] = to_builtins(inner, otherwise, for_json=for_json)
+        for key, part in value.items():
+            if type(key) is not str:
+                key = as_data(key)
+                if not (for_json or is_scalar(key)):
+                    return otherwise(value)
+                if for_json and not isinstance(key, str):
+                    key = json.dumps(key) if is_scalar(key) else str(key)
+            if type(part) not in _NO_INTS:
+                part = to_builtins(part, otherwise, for_json=for_json)
+            entries[key] = part
         return entries
+    data = as_data(value)
+    if data is not value:
+        return to_builtins(data, otherwise, for_json=for_json)
+    if isinstance(value, (list, tuple)):
+        return to_builtins(list(value), otherwise, for_json=for_json)
     return otherwise(value)
 
 

@@ -17,12 +17,12 @@ from vecwrap.rows.columns import ARRAY_SPACES
 Env = gymnasium.Env[Any, Any]
 
 
-def chain_of(env: Env) -> Iterator[Env]:
-    """Go through the wrappers of an environment, outermost first, down to the environment itself."""
-    while isinstance(env, gymnasium.Wrapper):
-        yield env
-        env = env.env
-    yield env
+def chain_of(env: Env) -> list[Env]:
+    """Return the wrappers of an environment, outermost first, down to the environment itself."""
+    chain = [env]
+    while isinstance(chain[-1], gymnasium.Wrapper):
+        chain.append(chain[-1].env)
+    return chain
 
 
 def chain_of_game(game: Any) -> list[Any]:
@@ -204,9 +204,11 @@ _MONITORS = {
 
 
 def _monitor(wrapper: Env) -> str:
-    found = (_MONITORS.get((kind.__module__, kind.__name__), "") for kind in type(wrapper).__mro__)
-    key = getattr(wrapper, "_stats_key", "episode")  # Gymnasium's takes one
-    return next(filter(None, found), "") if key == "episode" else ""
+    for kind in type(wrapper).__mro__:
+        if monitor := _MONITORS.get((kind.__module__, kind.__name__)):
+            key = getattr(wrapper, "_stats_key", "episode")  # Gymnasium's takes one
+            return monitor if key == "episode" else ""
+    return ""
 
 
 def of_all(descriptions: Sequence[tuple[int, Description]]) -> Description:
