@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import gymnasium
 import msgspec
@@ -114,17 +114,16 @@ def _read_mapping(value: Any, source: Source) -> Settings:
 def _read_agents(value: Any, source: Source) -> tuple[str, ...] | Settings | None:
     """Read the names of agents that are rows, or whether unequal spaces are padded."""
     expected = "expected a list of agents' names, or {pad: true}, got"
-    if is_mapping(value):
-        if set(value) - {"pad"} or not isinstance(value.get("pad", False), bool):
-            fail(source, f"{expected} {shown(value)}")
-        return Settings({"pad": True}) if value.get("pad") else None
-    if isinstance(value, str):
-        value = read_names(value)
-    if not isinstance(value, Sequence) or not all(isinstance(name, str) and name for name in value):
+    given = read_names(value) if isinstance(value, str) else value
+    try:
+        agents = msgspec.convert(given, tuple[str, ...] | dict[Literal["pad"], bool])
+    except msgspec.ValidationError:
         fail(source, f"{expected} {shown(value)}")
-    if not value or len(set(value)) < len(value):
+    if isinstance(agents, dict):
+        return Settings(agents) if agents.get("pad") else None
+    if not agents or "" in agents or len(set(agents)) < len(agents):
         fail(source, f"expected each agent once, and one at least, got {shown(value)}")
-    return tuple(value)
+    return agents
 
 
 def _read_eval(section: Any, source: Source) -> Settings:
@@ -194,7 +193,6 @@ KEYS: dict[str, Field] = {
     "wrappers": Field(read_wrappers, lambda wrappers: [wrapper.to_data() for wrapper in wrappers]),
     "eval": Field(_read_eval, _write_eval),
 }
-CHANGED = ("backend", "env_kwargs", "agents", "wrappers", "eval")  # what has settings of its own
 _WAITING = ("backend", "env_kwargs", "wrappers")
 
 

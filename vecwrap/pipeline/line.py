@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from vecwrap.pipeline.fields import CHANGED, KEYS
-from vecwrap.pipeline.places import Place, Source, fail
+from vecwrap.pipeline.places import Source, fail
 from vecwrap.pipeline.values import is_mapping, is_scalar, names_of, quoted, scalar, shown, split
 from vecwrap.pipeline.words import in_a_line
 
 _NOWHERE = Source()
-_HERE = Place()
 
 
 def read_line(line: str) -> dict[str, Any]:
@@ -24,7 +22,7 @@ def read_line(line: str) -> dict[str, Any]:
     if not words:
         fail(_NOWHERE, "expected an environment id at the start of the line")
     env, *settings = words
-    if "=" in env and env.partition("=")[0] in KEYS:
+    if "=" in env and env[0] not in "\"'":
         quote = "In a shell, quote the whole line"
         fail(_NOWHERE, f'expected an environment id at the start of the line, got "{env}". {quote}')
     data: dict[str, Any] = {"env": str(scalar(env, _NOWHERE)) if env[0] in "\"'" else env}
@@ -40,7 +38,7 @@ def read_line(line: str) -> dict[str, Any]:
         if key in values:
             fail(key, "is given twice")
         values[key] = scalar(text, _NOWHERE)
-    for key in sorted(values, key=_depth):
+    for key in sorted(values, key=lambda key: key.count(".")):
         put(data, key, values[key])
     for number, wrapper in enumerate(wrappers):
         if not wrapper.strip():
@@ -50,12 +48,9 @@ def read_line(line: str) -> dict[str, Any]:
     return data
 
 
-def put(data: dict[str, Any], key: str, value: Any, place: Place = _HERE) -> None:
+def put(data: dict[str, Any], key: str, value: Any) -> None:
     """Put a value into nested data at a key with dots; a backend's name before its options becomes one of them."""
-    first, *steps = key.split(".")
-    if steps and first in KEYS and first not in CHANGED:
-        fail(f"{place}{key}", f"{first} has no settings of its own; {', '.join(CHANGED)} have")
-    *outer, last = first, *steps
+    *outer, last = key.split(".")
     for step in outer:
         within = data.get(step)
         if not isinstance(within, dict):
@@ -67,10 +62,6 @@ def put(data: dict[str, Any], key: str, value: Any, place: Place = _HERE) -> Non
 def whole(key: str) -> str:
     """The key as it is in a line, where a backend's name stands for the backend."""
     return key.removesuffix(".name") if key in ("backend.name", "eval.backend.name") else key
-
-
-def _depth(key: str) -> int:
-    return key.count(".")
 
 
 def write_line(data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway: bool = False) -> str:

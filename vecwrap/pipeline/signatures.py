@@ -38,6 +38,8 @@ class Parameter:
     @functools.cached_property
     def written_default(self) -> Any:
         """The default as written in a file, in the parameter's type if that accepts it; else ``REQUIRED``."""
+        if self.default is REQUIRED:
+            return REQUIRED
         if is_scalar(self.default):
             literals = get_args(self.annotation) if get_origin(self.annotation) is Literal else ()
             if self.default in literals or type(self.default) in members(self.annotation):
@@ -58,15 +60,14 @@ class Parameter:
 
     def is_default(self, value: Any) -> bool:
         """Whether a value is the default, or the same data."""
-        if value is self.default:
-            return True
-        return self.default is not REQUIRED and _is_data(self.default) and same(value, self.default)
+        default = self.default
+        return value is default or (default is not REQUIRED and _is_data(default) and same(value, default))
 
-    def is_default_of_another_type(self, value: Any) -> bool:
-        """Whether a value is the default and that is not quite of the parameter's type, such as 1000 for a float."""
-        if self.default is REQUIRED or not _is_data(self.default) or same(self.written_default, self.default):
-            return False
-        return same(value, self.default) or same(value, self.written_default)
+    @property
+    def is_of_another_type(self) -> bool:
+        """Whether the default is not quite of the parameter's type, such as 1000 for a float."""
+        written = self.written_default
+        return written is not self.default and _is_data(self.default) and not same(written, self.default)
 
     def __str__(self) -> str:
         text = self.name if self.annotation is Any else f"{self.name}: {in_words(self.annotation)}"
@@ -168,12 +169,13 @@ class Signature:
                     mistakes.add(SpecError(f"{where}: the argument {name} is missing. {self._takes()}"))
                 continue
             try:
-                if not parameter.is_default(given[name]):
+                is_default = parameter.is_default(given[name])
+                if not is_default:
                     given[name] = fitted(given[name], parameter.annotation)
             except Unfit as error:
                 mistakes.add(SpecError(f"{where_argument(keys[name], name)}: {error}"))
                 continue
-            if parameter.is_default_of_another_type(given[name]):
+            if parameter.is_of_another_type and (is_default or same(given[name], parameter.written_default)):
                 del given[name]  # however it is written, the callable gets its own default
                 left_out.append(parameter)
         mistakes.raise_all()

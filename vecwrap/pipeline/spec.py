@@ -358,7 +358,7 @@ def overridden(
         with layers.mistakes:
             refuse_unknown(first, [*KEYS, *BACKEND_OPTIONS], Source(otherwise=place))
             path = f"backend.{key}" if key in BACKEND_OPTIONS else key
-            put(data, path, Replace(changes[key]), place)
+            put(data, path, Replace(changes[key]))
             layers.add(data, Source({tuple(path.split(".")): place}, (), place))
     return layers.spec()
 
