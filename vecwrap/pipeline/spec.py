@@ -88,7 +88,11 @@ class PipelineSpec(ByContent):
                     self.__dict__[key] = _DEFAULTS.get(key) if value is None else value
 
     def replaced(self, **settings: Any) -> PipelineSpec:
-        """Return the same with some values, which have been read, in place of its own."""
+        """Return the same with some values in place of its own.
+
+        Args:
+            settings: a pipeline's keys, whose values have been read.
+        """
         return _made_of({key: settings.get(key, getattr(self, key)) for key in KEYS}, self.source)
 
     # -- reading -------------------------------------------------------------------------------------------------------
