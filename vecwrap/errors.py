@@ -421,10 +421,13 @@ class Mistakes:
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
         if not isinstance(error, (SpecError, PlanError)):
             return False
+        self.add(error)
+        return True
+
+    def add(self, error: VecwrapError) -> None:
         self.found += error.mistakes or (error,)
         if len(self.found) > _MOST_MISTAKES:
             self.raise_all()
-        return True
 
     def raise_all(self, wrappers: Iterable[Any] = ()) -> None:
         """Raise what was caught: the only one, or one with a line for each."""
@@ -441,8 +444,10 @@ def for_each(items: Iterable[_Item], make: Callable[[_Item], _Made]) -> tuple[_M
     """Return what is made of each item; all mistakes are raised together."""
     made, mistakes = [], Mistakes()
     for item in items:
-        with mistakes:
+        try:
             made.append(make(item))
+        except (SpecError, PlanError) as error:
+            mistakes.add(error)
     mistakes.raise_all()
     return tuple(made)
 

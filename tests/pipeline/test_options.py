@@ -11,7 +11,7 @@ from vecwrap.backends.workers.options import ProcessOptions
 from vecwrap.cli.inspect import argument_help
 from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.changes import KEYS
+from vecwrap.pipeline.fields import KEYS
 
 KINDS = [ProcessOptions, RestartOptions]
 

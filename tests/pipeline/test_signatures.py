@@ -14,7 +14,7 @@ import pytest
 from vecwrap.cli.inspect import summary
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.signatures import REQUIRED, Signature, checked, in_words
-from vecwrap.pipeline.values import plain
+from vecwrap.pipeline.values import for_file
 from vecwrap.pipeline.words import WrapperSpec
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_a_default_that_a_file_can_hold_is_filled_in_where_its_type_gives_it_bac
     bound = bind(wrapper)
     assert len(bound.defaults) == 9
     assert set(bound.complete) == {"kind", "kinds", "file", "ids", "table"}
-    written = {key: plain(value, key) for key, value in bound.complete.items()}
+    written = {key: for_file(value, key) for key, value in bound.complete.items()}
     assert written == {"kind": "zero", "kinds": ["zero"], "file": "levels", "ids": [1, 2], "table": {"a": "zero"}}
     assert bind(wrapper, **written).kwargs == bound.complete
     assert bind(wrapper, kind="zero", ids=[2, 1]).complete == bound.complete

@@ -11,8 +11,8 @@ import gymnasium
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.build import build_plan, read
-from vecwrap.pipeline.changes import KEYS
 from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.files import is_file
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec

@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 import vecwrap
 from vecwrap.cli.output import Terminal, result_alone
-from vecwrap.pipeline.changes import other_word
+from vecwrap.pipeline.fields import other_word
 
 app = typer.Typer(
     name="vecwrap",

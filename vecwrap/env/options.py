@@ -26,7 +26,7 @@ class Options:
 
 def option_names(options: type[Options]) -> tuple[str, ...]:
     """Return the names of the options; no method, which one of a stranger's options could hide."""
-    return tuple(field.name for field in dataclasses.fields(options))
+    return tuple([field.name for field in dataclasses.fields(options)])
 
 
 @dataclass(frozen=True)

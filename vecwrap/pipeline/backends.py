@@ -15,8 +15,8 @@ from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.env.runner import Runner
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.changes import KEYS
 from vecwrap.pipeline.environments import Environment, of_module
+from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings, callable_name, shown
@@ -120,8 +120,8 @@ def find_runner(target: Any, where: str) -> type[Runner]:
 
 def signature_of(runner: type[Runner]) -> Signature:
     """The options of a backend in pipelines: its runner's own, then those that every backend has."""
-    parameters = (Signature.of(kind, skip=0).parameters for kind in (runner.Options, RestartOptions))
-    return Signature(tuple(parameter for each in parameters for parameter in each))
+    own = Signature.of(runner.Options, skip=0)
+    return Signature((*own.parameters, *Signature.of(RestartOptions, skip=0).parameters))
 
 
 def _refuse_unknown_options(spec: PipelineSpec, names: Sequence[str], where: str) -> None:

@@ -19,8 +19,8 @@ from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import Mistakes, PlanError, SpecError, brief
-from vecwrap.pipeline.changes import KEYS, refuse_unknown
 from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.fields import KEYS, refuse_unknown
 from vecwrap.pipeline.files import is_folder, names_file
 from vecwrap.pipeline.places import Place, Source, fail
 from vecwrap.pipeline.plan import Plan, plan
@@ -162,7 +162,12 @@ def build(
     """
     given = {key: value for key, value in locals().items() if key not in ("env", *_OF_THE_RUN, "unknown")}
     defaults: dict[str, Any] = {"n": None, "wrappers": (), **(build.__kwdefaults__ or {})}
-    changes = {key: value for key, value in given.items() if not _is_default(value, defaults[key])}
+    changes = {}
+    for key, value in given.items():
+        default = defaults[key]
+        is_equal = type(value) is type(default) and isinstance(value, (str, tuple, int)) and value == default
+        if value is not default and not is_equal:
+            changes[key] = value
     with brief:
         mistakes = Mistakes()
         for key in unknown:
@@ -425,9 +430,3 @@ def read(env: Any) -> PipelineSpec:
     if env is None:
         raise SpecError("env: expected an environment id, a callable, or a pipeline, got null.")
     return PipelineSpec(env)
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    return value is default or (
-        type(value) is type(default) and isinstance(value, (str, tuple, int)) and value == default
-    )

@@ -28,7 +28,7 @@ from vecwrap.pipeline.signatures import REQUIRED, Signature
 from vecwrap.pipeline.values import callable_name, copied, names_of, shown
 from vecwrap.pipeline.wrappers import PlannedWrapper, placed, refuse_inside
 from vecwrap.sources.declares import declared_by
-from vecwrap.sources.description import is_game
+from vecwrap.sources.description import from_module, makes_games
 from vecwrap.sources.factories import (
     MakeByCalling,
     MakeEngine,
@@ -43,7 +43,6 @@ from vecwrap.sources.registrations import without_main
 Env = gymnasium.Env[Any, Any]
 Known = TypeVar("Known")
 _ABSENT = object()
-_GAME_FUNCTIONS = "parallel_env", "env"  # of PettingZoo's modules; the first that is there is taken
 
 # Modules that need a package that their distribution does not install by default, and the command that does.
 _NEEDS: Mapping[str, tuple[str, Callable[[], str]]] = {
@@ -467,20 +466,3 @@ def of_raw_game(make: Any) -> Any:
             seen = {**make.__globals__, **inspect.getclosurevars(make).nonlocals}
             make = seen.get("raw_env") or seen.get("env_fn") or make
     return make
-
-
-def makes_games(make: Any) -> bool:
-    """Whether it can be seen that a callable makes games: by its class, its module, or what it says that it returns."""
-    make = getattr(make, "func", make)  # of a partial
-    if isinstance(make, type):
-        return is_game(make)
-    if str(getattr(make, "__module__", "")).partition(".")[0] == PETTINGZOO:
-        return True
-    returns = getattr(make, "__annotations__", {}).get("return")
-    return isinstance(returns, type) and is_game(returns)
-
-
-def from_module(module: ModuleType) -> str | None:
-    """The path of what makes games in one of PettingZoo's modules, or in one like it; None if there is nothing."""
-    found = [name for name in _GAME_FUNCTIONS if makes_games(getattr(module, name, None))]
-    return f"{module.__name__}:{found[0]}" if found else None

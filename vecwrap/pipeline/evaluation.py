@@ -7,11 +7,12 @@ from typing import Any
 
 from vecwrap.errors import SpecError, did_you_mean, for_each
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.changes import KEYS, Draft, change_wrappers, find_wrapper, with_argument
+from vecwrap.pipeline.fields import KEYS
+from vecwrap.pipeline.merge import find_wrapper, merge_wrappers, with_argument
 from vecwrap.pipeline.places import Place, Source
 from vecwrap.pipeline.signatures import Signature
-from vecwrap.pipeline.spec import PipelineSpec, from_draft, overridden
-from vecwrap.pipeline.values import Settings, canonical, shown
+from vecwrap.pipeline.spec import Layers, PipelineSpec, overridden
+from vecwrap.pipeline.values import Settings, same, shown
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import plan_wrappers
 from vecwrap.sources.declares import Declares, declared_by
@@ -49,10 +50,10 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
     wrappers = tuple(part for word in words for part in _parts_in_evaluation(word))
     if section.get("training") is None:
         section["training"] = False
-    draft = Draft.of(spec)
-    draft.write_over(section, source)
-    draft.settings |= {"wrappers": wrappers, "eval": Settings()}
-    return from_draft(draft)
+    layers = Layers.of(spec)
+    layers.add(section, source)
+    layers.settings |= {"wrappers": wrappers, "eval": Settings()}
+    return layers.spec()
 
 
 def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str, Any]:
@@ -61,7 +62,7 @@ def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str
     section: dict[str, Any] = {"training": evaluation.in_training, "wrappers": evaluation.wrappers}
     for key in KEYS:
         value = getattr(evaluation, key)
-        if key != "eval" and canonical(value) != canonical(getattr(training, key)):
+        if key != "eval" and not same(value, getattr(training, key)):
             section[key] = value if key != "env_kwargs" or value else None
     return Settings(section)
 
@@ -72,7 +73,7 @@ def _wrappers(wrappers: Sequence[WrapperSpec], written: Any, source: Source) -> 
         return for_each(written, lambda wrapper: _in_evaluation(wrapper, of_training=False))
     changed = [_in_evaluation(wrapper, of_training=True) for wrapper in wrappers]
     for step, change in (written or {}).items():
-        changed = list(change_wrappers(changed, {step: change}, source))
+        changed = list(merge_wrappers(changed, {step: change}, source))
         if not isinstance(change, Mapping):  # the whole wrapper was written for the evaluation
             index = find_wrapper(changed, step, source)
             changed[index] = _in_evaluation(changed[index], of_training=False)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError, SpecError
+from vecwrap.errors import PlanError
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import plain, shown
+from vecwrap.pipeline.values import shown, to_builtins
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.pipeline.wrappers import at_end as at_end_of
 from vecwrap.sources.description import (
@@ -226,7 +226,7 @@ class Explanation:
             "autoreset": spec.autoreset,
             "backend": {
                 "name": spec.backend.name,
-                "options": {key: _plain(value) for key, value in spec.backend.options.items()},
+                "options": to_builtins(spec.backend.options, shown),
                 "sub_environments_per_worker": held or None,
                 "sub_environments_of_parent": own if held else None,
                 "because": self.reason or None,
@@ -244,7 +244,7 @@ class Explanation:
             "bytes_per_step": row.bytes_per_step(self.num_rows),
         }
         if row.wrapper is not None:
-            data["arguments"] = {key: _plain(value) for key, value in row.wrapper.spec.kwargs.items()}
+            data["arguments"] = to_builtins(row.wrapper.spec.kwargs, shown)
             data["preset"] = row.wrapper.preset or None
             data["at_an_episodes_end"] = at_end_of(row.wrapper.target) or None
             data["before"] = _stage_data(row.before)
@@ -281,10 +281,3 @@ def _stage_data(stage: Stage | None) -> dict[str, Any] | None:
     if stage is None:
         return None
     return {"observations": space_data(stage.observation_space), "actions": space_data(stage.action_space)}
-
-
-def _plain(value: Any) -> Any:
-    try:
-        return plain(value, "")
-    except SpecError:  # it lives in this process only
-        return shown(value)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections import ChainMap
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from vecwrap.errors import SpecError, printable
 
@@ -36,21 +34,21 @@ class Source:
 
     def at(self, *steps: str | int) -> Source:
         """Return the source of a part of this part."""
-        return dataclasses.replace(self, steps=(*self.steps, *steps))
+        return Source(self.places, (*self.steps, *steps), self.otherwise)
 
     def with_place(self, steps: Steps, place: Place) -> Source:
-        """Return the same, with one part written elsewhere. Large mappings are shared, not copied."""
-        places = cast(MutableMapping[Steps, Place], self.places)
-        maps = places.maps if isinstance(places, ChainMap) else [{}, places]
-        return dataclasses.replace(self, places=ChainMap({**maps[0], steps: place}, *maps[1:]))
+        """Return the same, with one part written elsewhere."""
+        return Source({**self.places, steps: place}, self.steps, self.otherwise)
 
     @property
     def place(self) -> Place:
         """The place of this part, or of the smallest one that contains it."""
-        for length in range(len(self.steps), 0 if self.steps else -1, -1):
-            if self.steps[:length] in self.places:
-                return self.places[self.steps[:length]]
-        return self.otherwise
+        steps = self.steps
+        if not steps:
+            return self.places.get((), self.otherwise)
+        while steps and steps not in self.places:
+            steps = steps[:-1]
+        return self.places[steps] if steps else self.otherwise
 
     @property
     def file(self) -> str:

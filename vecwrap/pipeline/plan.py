@@ -26,10 +26,10 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import Mistakes, PlanError, SpecError, SubEnvError, cause_of, did_you_mean, with_words
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.backends import IN_THIS_PROCESS, plan_backend
-from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.explain import Explanation, Row, outer_stages, seats
+from vecwrap.pipeline.fields import other_word
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import is_path, shown
 from vecwrap.pipeline.words import WrapperSpec
@@ -295,7 +295,7 @@ def plan(spec: PipelineSpec) -> Plan:
         except (SpecError, PlanError) as error:
             of_which = "(This is of the evaluation that the section eval describes.)"
             raise with_words(error, of_which) from cause_of(error)
-        resolved = dataclasses.replace(resolved, eval=differences(resolved, of_eval.pipeline))
+        resolved = resolved.replaced(eval=differences(resolved, of_eval.pipeline))
     _ = resolved.hash  # computed now: what a callable holds may change when it runs
     return dataclasses.replace(planned, pipeline=resolved)
 
@@ -328,11 +328,10 @@ def _plan(spec: PipelineSpec) -> Plan:
     if stats is not None:
         directory = spec.source.at("stats").place.directory
         stats = str(Path(directory or "", Path(stats).expanduser()).absolute())
-    resolved = dataclasses.replace(
-        spec,
+    resolved = spec.replaced(
         env=environment.target,
         n=n,
-        wrappers=tuple(wrapper.spec for wrapper in wrappers),
+        wrappers=tuple([wrapper.spec for wrapper in wrappers]),
         backend=backend,
         stats=stats,
     )

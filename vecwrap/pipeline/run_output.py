@@ -13,8 +13,9 @@ from typing import Any
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.pipeline.changes import KEYS, with_argument
 from vecwrap.pipeline.environments import engine_of, module_of
+from vecwrap.pipeline.fields import write
+from vecwrap.pipeline.merge import with_argument
 from vecwrap.pipeline.paths import moved
 from vecwrap.pipeline.places import MAX_DEPTH, Source, fail
 from vecwrap.pipeline.plan import Plan, plan
@@ -229,7 +230,7 @@ def _shown(pipeline: PipelineSpec) -> tuple[dict[str, Any], list[str]]:
     missing: list[str] = []
     for key, value in pipeline.settings():
         try:
-            settings[key] = KEYS[key].write(value)
+            settings[key] = write(key, value)
         except SpecError as error:
             missing.append(str(error).removesuffix("."))
             settings[key] = _by_name(value)

@@ -1,10 +1,12 @@
 """The parameters of a wrapper or backend, read from its signature; arguments are checked against it strictly.
 
-The only validation library is msgspec: imported when something is first checked, and never in a worker.
+The only validation library is msgspec, which no worker imports. Its ``Meta`` is not used: it crashes the interpreter's
+garbage collection (msgspec's issue 717).
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import textwrap
@@ -16,10 +18,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
+import msgspec
 import numpy as np
 
 from vecwrap.errors import Mistakes, SpecError, did_you_mean, read_names
-from vecwrap.pipeline.values import Settings, as_data, canonical, is_scalar, plain, shown
+from vecwrap.pipeline.values import as_data, for_file, is_scalar, same, shown
 from vecwrap.sources.import_paths import is_import_path
 
 REQUIRED: Any = inspect.Parameter.empty  # instead of a default
@@ -32,12 +35,18 @@ class Parameter:
     default: Any = REQUIRED  # its default, or ``REQUIRED``
     by_position: bool = True  # whether it may be given without its name
 
-    @property
+    @functools.cached_property
     def written_default(self) -> Any:
         """The default as written in a file, in the parameter's type if that accepts it; else ``REQUIRED``."""
+        if self.default is REQUIRED:
+            return REQUIRED
+        if is_scalar(self.default):
+            literals = get_args(self.annotation) if get_origin(self.annotation) is Literal else ()
+            if self.default in literals or type(self.default) in members(self.annotation):
+                return self.default
         try:
-            made = checked(plain(self.default, self.name), self.annotation, self.name)
-        except SpecError:
+            made = fitted(for_file(self.default, self.name), self.annotation)
+        except (SpecError, Unfit):
             return self.default if _is_data(self.default) else REQUIRED
         if _is_data(self.default):
             return made if _is_data(made) else self.default
@@ -49,11 +58,16 @@ class Parameter:
         joined = members(self.annotation)
         return str not in joined and any(map(is_callable, joined))
 
-    def is_default_of_another_type(self, value: Any) -> bool:
-        """Whether a value is the default and that is not quite of the parameter's type, such as 1000 for a float."""
-        if not _is_data(self.default) or _same(self.written_default, self.default):
-            return False
-        return _same(value, self.default) or _same(value, self.written_default)
+    def is_default(self, value: Any) -> bool:
+        """Whether a value is the default, or the same data."""
+        default = self.default
+        return value is default or (default is not REQUIRED and _is_data(default) and same(value, default))
+
+    @property
+    def is_of_another_type(self) -> bool:
+        """Whether the default is not quite of the parameter's type, such as 1000 for a float."""
+        written = self.written_default
+        return written is not self.default and _is_data(self.default) and not same(written, self.default)
 
     def __str__(self) -> str:
         text = self.name if self.annotation is Any else f"{self.name}: {in_words(self.annotation)}"
@@ -66,8 +80,20 @@ class Bound:
 
     args: tuple[Any, ...]  # those that can only be given by position
     kwargs: Mapping[str, Any]  # the rest, by name, converted to the signature's types; without defaults
-    defaults: Mapping[str, Any]  # the defaults of what was not given
-    writable: Mapping[str, Any]  # those of ``defaults`` that a file can hold
+    left_out: tuple[Parameter, ...]  # what was not given
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        return {parameter.name: parameter.default for parameter in self.left_out}
+
+    @property
+    def writable(self) -> dict[str, Any]:
+        """The defaults that a file can hold."""
+        written = {}
+        for parameter in self.left_out:
+            if parameter.written_default is not REQUIRED:
+                written[parameter.name] = parameter.written_default
+        return written
 
     @property
     def complete(self) -> dict[str, Any]:
@@ -95,13 +121,18 @@ class Signature:
         except (TypeError, ValueError):
             return cls((), any_position=True, any_name=True)
         types_of = hints(target)
-        kinds = {parameter.kind for parameter in found}
-        named = [p for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)][skip:]
-        parameters = [
-            Parameter(p.name, types_of.get(p.name, Any), p.default, p.kind is not p.KEYWORD_ONLY) for p in named
-        ]
-        every = inspect.Parameter
-        return cls(tuple(parameters), every.VAR_POSITIONAL in kinds, every.VAR_KEYWORD in kinds)
+        parameters = []
+        any_position = any_name = False
+        for parameter in found:
+            name = parameter.name
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                any_position = True
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                any_name = True
+            else:
+                by_position = parameter.kind is not parameter.KEYWORD_ONLY
+                parameters.append(Parameter(name, types_of.get(name, Any), parameter.default, by_position))
+        return cls(tuple(parameters[skip:]), any_position, any_name)
 
     def bind(
         self,
@@ -117,35 +148,39 @@ class Signature:
             if parameter.name in kwargs:
                 place = where_argument(parameter.name, parameter.name)
                 raise SpecError(f"{place}: is given twice, by its name and as number {number + 1} of those without.")
-            given[parameter.name], keys[parameter.name] = value, number
+            given[parameter.name] = value
+            keys[parameter.name] = number
         rest = tuple(args[len(by_position) :])
         if rest and not self.any_position:
             most = f"at most {len(by_position)}" if by_position else "none"
             raise SpecError(f"{where}: expected {most} without a name, got {len(args)} arguments. {self._takes()}")
-        names, mistakes = self.names, Mistakes()
-        for name in given:
-            with mistakes:
-                if name not in names and not self.any_name:
-                    near = did_you_mean(name, names)
-                    raise SpecError(f"{where_argument(name, name)}: unknown argument.{near} {self._takes()}")
+        mistakes = Mistakes()
+        names = self.names
+        for name in () if self.any_name else given:
+            if name not in names:
+                near = did_you_mean(name, names)
+                mistakes.add(SpecError(f"{where_argument(name, name)}: unknown argument.{near} {self._takes()}"))
+        left_out = []
         for parameter in self.parameters:
             name = parameter.name
-            with mistakes:
-                if name not in given:
-                    if parameter.default is REQUIRED:
-                        raise SpecError(f"{where}: the argument {name} is missing. {self._takes()}")
-                    continue
-                if not _same(given[name], parameter.default):
-                    given[name] = checked(given[name], parameter.annotation, where_argument(keys[name], name))
-                if parameter.is_default_of_another_type(given[name]):
-                    del given[name]  # however it is written, the callable gets its own default
+            if name not in given:
+                left_out.append(parameter)
+                if parameter.default is REQUIRED:
+                    mistakes.add(SpecError(f"{where}: the argument {name} is missing. {self._takes()}"))
+                continue
+            try:
+                is_default = parameter.is_default(given[name])
+                if not is_default:
+                    given[name] = fitted(given[name], parameter.annotation)
+            except Unfit as error:
+                mistakes.add(SpecError(f"{where_argument(keys[name], name)}: {error}"))
+                continue
+            if parameter.is_of_another_type and (is_default or same(given[name], parameter.written_default)):
+                del given[name]  # however it is written, the callable gets its own default
+                left_out.append(parameter)
         mistakes.raise_all()
-        left_out = [parameter for parameter in self.parameters if parameter.name not in given]
-        defaults = {parameter.name: parameter.default for parameter in left_out}
-        written = {parameter.name: parameter.written_default for parameter in left_out}
-        writable = {name: value for name, value in written.items() if value is not REQUIRED}
-        first = [given.pop(p.name, p.default) for p in by_position] if rest else []
-        return Bound((*first, *rest), Settings(given), defaults, writable)
+        first = [given.pop(parameter.name, parameter.default) for parameter in by_position] if rest else []
+        return Bound((*first, *rest), given, tuple(left_out))
 
     def _takes(self) -> str:
         if not self.parameters:
@@ -153,14 +188,26 @@ class Signature:
         return f"It takes ({', '.join(map(str, self.parameters))})."
 
 
+class Unfit(Exception):
+    """Why a value is not of a type: what was expected, and what was given."""
+
+
 def checked(value: Any, annotation: Any, where: str) -> Any:
+    """Do the same as ``fitted``, and raise SpecError with a place."""
+    try:
+        return fitted(value, annotation)
+    except Unfit as error:
+        raise SpecError(f"{where}: {error}") from None
+
+
+def fitted(value: Any, annotation: Any) -> Any:
     """Convert a value to the type where needed: an int to a float, a list to a tuple, a path to text.
 
     Text stays text.
     """
-    import msgspec
-
     if isinstance(annotation, str) or annotation is Any:
+        return value
+    if type(value) is annotation and is_scalar(value):
         return value
     joined = members(annotation)
     if value is None and type(None) not in joined and any("none" in get_args(member) for member in joined):
@@ -171,7 +218,7 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
     if (named or callable(value)) and any(map(is_callable, joined)):
         return value  # msgspec cannot express these
     if isinstance(value, str) and any(map(holds_names, joined)) and all(read_names(value)):
-        return checked(read_names(value), annotation, where)
+        return fitted(read_names(value), annotation)
     for member in joined:
         try:
             return _as_given(value, msgspec.convert(value, member, strict=True, dec_hook=_decode))
@@ -181,7 +228,7 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
             return value
     if isinstance(value, PathLike) and str in joined:
         return as_data(value)
-    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.{written_as(value, joined)}")
+    raise Unfit(f"expected {in_words(annotation)}, got {shown(value)}.{written_as(value, joined)}")
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
@@ -295,11 +342,6 @@ def _decode(wanted: type, value: Any) -> Any:
     if (get_origin(wanted) or wanted) is PathLike:
         return Path(value)
     return wanted(value) if issubclass(wanted, Path) else value
-
-
-def _same(value: Any, default: Any) -> bool:
-    """Whether a value is the default, or the same plain data."""
-    return value is default or (_is_data(default) and canonical(value) == canonical(default))
 
 
 def _is_data(value: Any) -> bool:

@@ -9,35 +9,25 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import json
 import os
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecwrap.errors import Mistakes, SpecError, brief
-from vecwrap.pipeline.changes import KEYS, Draft, EnvTarget, refuse_unknown
+from vecwrap.errors import Mistakes, PlanError, SpecError, brief
+from vecwrap.pipeline.fields import KEYS, EnvTarget, read, refuse_unknown, write
 from vecwrap.pipeline.files import lineage, read_file, read_yaml, write_yaml
-from vecwrap.pipeline.places import Place, Source, fail
-from vecwrap.pipeline.values import (
-    ByContent,
-    Settings,
-    canonical,
-    identity,
-    is_mapping,
-    is_scalar,
-    names_of,
-    quoted,
-    scalar,
-    shown,
-    split,
-)
-from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, WrapperSpec, in_a_line
+from vecwrap.pipeline.line import put, read_line, whole, write_line
+from vecwrap.pipeline.merge import Replace, merge
+from vecwrap.pipeline.places import Place, Source, Steps, fail
+from vecwrap.pipeline.values import ByContent, Settings, by_name, names_of, same, shown, to_json
+from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, WrapperSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.import_paths import is_import_path
 
+_AUTO = BackendSpec()
+_NOTHING = Settings()
 HASH_VERSION = 1  # of how ``PipelineSpec.hash`` is computed; another one gives the same pipeline another hash
 
 
@@ -74,27 +64,36 @@ class PipelineSpec(ByContent):
     n: int | None = None
     seed: int | None = None
     start_index: int = 0
-    backend: BackendSpec = field(default_factory=BackendSpec)
+    backend: BackendSpec = _AUTO
     autoreset: str = Autoreset.SAME_STEP.value
     copy: bool = True
     batch_size: int | None = None
     envs_per_engine: int | None = None
     render_mode: str | None = None
-    env_kwargs: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = field(default_factory=Settings)
+    env_kwargs: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = _NOTHING
     agents: tuple[str, ...] | Mapping[str, bool] | None = None
     debug: bool = False
     wrappers: tuple[WrapperSpec, ...] = ()
     training: bool | None = None
     stats: str | None = None
-    eval: Mapping[str, Any] = field(default_factory=Settings)
+    eval: Mapping[str, Any] = _NOTHING
     source: Source = field(default_factory=Source, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         with brief:
-            for f in dataclasses.fields(self):
-                if f.name in KEYS:
-                    value = KEYS[f.name].read(getattr(self, f.name), self.source.at(f.name))
-                    object.__setattr__(self, f.name, _default(f) if value is None else value)
+            for key in KEYS:
+                value = getattr(self, key)
+                if value is not _DEFAULTS.get(key, KEYS):
+                    value = read(key, value, self.source.at(key))
+                    self.__dict__[key] = _DEFAULTS.get(key) if value is None else value
+
+    def replaced(self, **settings: Any) -> PipelineSpec:
+        """Return the same with some values in place of its own.
+
+        Args:
+            settings: a pipeline's keys, whose values have been read.
+        """
+        return _made_of({key: settings.get(key, getattr(self, key)) for key in KEYS}, self.source)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -117,8 +116,7 @@ class PipelineSpec(ByContent):
         if not isinstance(line, str):
             raise SpecError(f"pipeline: expected a text, a pipeline in one line, got {shown(line)}.")
         with brief:
-            data, settings = read_line(line)
-            return overridden(_read(data, Source()), settings)
+            return _read(read_line(line), Source())
 
     @classmethod
     def from_dict(cls, data: Any, source: Source | None = None) -> PipelineSpec:
@@ -189,13 +187,13 @@ class PipelineSpec(ByContent):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that ``from_dict`` reads back; defaults are left out."""
-        return {name: KEYS[name].write(value) for name, value in self.settings()}
+        return {key: write(key, value) for key, value in self.settings()}
 
     def settings(self) -> Iterator[tuple[str, Any]]:
         """Yield the keys whose values are not their defaults, and the values."""
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
-            if f.name in KEYS and canonical(value) != canonical(_default(f)):
+            if f.name in KEYS and not same(value, _DEFAULTS.get(f.name)):
                 yield f.name, value
 
     def to_yaml(self) -> str:
@@ -241,8 +239,7 @@ class PipelineSpec(ByContent):
         env_kwargs = each if isinstance(self.env_kwargs, tuple) else each[0]
         engines = [] if self.envs_per_engine is None else [self.envs_per_engine]
         agents = [] if self.agents is None else [["agents", self.agents]]
-        what = identity([self.env, env_kwargs, wrappers, self.autoreset, self.n, *engines, *agents])
-        content = json.dumps(what, sort_keys=True)
+        content = to_json([self.env, env_kwargs, wrappers, self.autoreset, self.n, *engines, *agents], by_name)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def where(self, *steps: str | int) -> str:
@@ -259,136 +256,120 @@ class PipelineSpec(ByContent):
     def __str__(self) -> str:
         """The line that ``format`` writes; values that a line cannot express are still shown, objects by name."""
         data = {}
-        for name, value in self.settings():
+        for key, value in self.settings():
             try:
-                data[name] = KEYS[name].write(value)
+                data[key] = write(key, value)
             except SpecError:  # it exists only in this process
-                data[name] = value
+                data[key] = value
         return write_line({**data, "env": self.env}, map(str, self.wrappers), shown_anyway=True)
 
     def __repr__(self) -> str:
         return f"PipelineSpec({self})"
 
 
-def _read(data: Any, source: Source, look: Callable[[Draft], None] = lambda draft: None) -> PipelineSpec:
-    """Read files, the outermost base first; ``look`` sees each before the one that extends it changes its wrappers."""
-    draft, mistakes = Draft(), Mistakes()
-    files = lineage(data, source)
-    for said, where in files:
-        with mistakes:
-            draft.write_over(said, where)
-        look(draft)
-    with mistakes:
-        if not any("env" in said for said, _ in files):
-            fail(source, "the key env is missing: which environment?")
-    mistakes.raise_all(draft.settings.get("wrappers") or ())
-    return from_draft(draft)
+_DEFAULTS: dict[str, Any] = {
+    f.name: f.default for f in dataclasses.fields(PipelineSpec) if f.name not in ("env", "source")
+}
 
 
-def from_draft(draft: Draft) -> PipelineSpec:
-    return PipelineSpec(**draft.settings, source=Source(draft.places))
-
-
-def overridden(
-    spec: PipelineSpec, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None
-) -> PipelineSpec:
-    """As ``override``, with the places where the changes were written (a file and a line, or ``--set``) in errors."""
-    draft, known, mistakes = Draft.of(spec), [*KEYS, *BACKEND_OPTIONS], Mistakes()
-    for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
-        place = (places or {}).get(key, Place())
-        first = key.partition(".")[0]
-        if first in spec.wrapper_names and first not in known:
-            fail(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
-        with mistakes:
-            refuse_unknown(first, known, Source(otherwise=place))
-            draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
-    mistakes.raise_all()
-    return from_draft(draft)
+def _made_of(settings: Mapping[str, Any], source: Source) -> PipelineSpec:
+    """Return the spec of values that have been read, so that none is read twice; None is the default."""
+    spec: PipelineSpec = object.__new__(PipelineSpec)
+    given = {key: value for key, value in settings.items() if value is not None}
+    spec.__dict__.update({**_DEFAULTS, **given}, source=source)
+    return spec
 
 
 def _without(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in names}
 
 
-def _default(f: dataclasses.Field[Any]) -> Any:
-    """The value of a key that is missing or null."""
-    return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+# -- one written over another ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Layers:
+    """The settings of a pipeline, written over each other, and where each of them was written."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    places: dict[Steps, Place] = field(default_factory=dict)
+    mistakes: Mistakes = field(default_factory=Mistakes)
+
+    @classmethod
+    def of(cls, spec: PipelineSpec) -> Layers:
+        """Return the settings of a pipeline, over which others are written."""
+        return cls({key: getattr(spec, key) for key in KEYS}, dict(spec.source.places))
+
+    def add(self, data: Mapping[Any, Any], source: Source) -> None:
+        """Write the keys of a file, of a section, or of a setting with dots over those so far; each is read once."""
+        for key, written in data.items():
+            try:
+                refuse_unknown(key, KEYS, source)
+                old = self.settings.get(key)
+                at = source.at(key)
+                self.settings[key] = read(key, merge(old, written, at), at)
+            except (SpecError, PlanError) as error:
+                self.mistakes.add(error)
+                continue
+            if self.places or source.places:
+                self._mark(key, written, at, is_change=old is not None and isinstance(written, Mapping))
+        if () in source.places:
+            self.places[()] = source.places[()]
+
+    def _mark(self, key: str, written: Any, source: Source, *, is_change: bool) -> None:
+        """Note where a key was written; of a change, the value itself is still where it was."""
+        length = len(source.steps)
+        below = {steps: place for steps, place in source.places.items() if steps[:length] == source.steps}
+        if not is_change:
+            self.places = {steps: place for steps, place in self.places.items() if steps[:1] != (key,)}
+            self.places[(key,)] = source.place
+        elif "name" not in written:
+            below.pop(source.steps, None)
+        self.places.update({(key, *steps[length:]): place for steps, place in below.items()})
+
+    def spec(self) -> PipelineSpec:
+        self.mistakes.raise_all(self.settings.get("wrappers") or ())
+        return _made_of(self.settings, Source(self.places))
+
+
+def _read(data: Any, source: Source, look: Callable[[Layers], None] | None = None) -> PipelineSpec:
+    """Read files, the outermost base first; ``look`` sees each before the one that extends it changes its wrappers."""
+    layers = Layers()
+    files = lineage(data, source)
+    for said, where in files:
+        layers.add(said, where)
+        if look is not None:
+            look(layers)
+    with layers.mistakes:
+        if not any("env" in said for said, _ in files):
+            fail(source, "the key env is missing: which environment?")
+    return layers.spec()
+
+
+def overridden(
+    spec: PipelineSpec, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None
+) -> PipelineSpec:
+    """As ``override``, with the places where the changes were written (a file and a line, or ``--set``) in errors."""
+    if not changes:
+        return spec
+    layers = Layers.of(spec)
+    for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
+        place = (places or {}).get(key, Place())
+        first = key.partition(".")[0]
+        if first in spec.wrapper_names and first not in KEYS and first not in BACKEND_OPTIONS:
+            fail(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
+        data: dict[str, Any] = {}
+        with layers.mistakes:
+            refuse_unknown(first, [*KEYS, *BACKEND_OPTIONS], Source(otherwise=place))
+            path = f"backend.{key}" if key in BACKEND_OPTIONS else key
+            put(data, path, Replace(changes[key]))
+            layers.add(data, Source({tuple(path.split(".")): place}, (), place))
+    return layers.spec()
 
 
 def _depth(key: str) -> int:
     """How deep a key is in a pipeline; a backend's name replaces its options, so it counts as the whole backend."""
-    return _whole(key).count(".") + (key in BACKEND_OPTIONS)
-
-
-def _whole(key: str) -> str:
-    """The key as it is in a line, where a backend's name stands for the backend."""
-    return key.removesuffix(".name") if key in ("backend.name", "eval.backend.name") else key
-
-
-# -- a pipeline in one line -------------------------------------------------------------------------------------------
-
-
-def read_line(line: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the keys of a pipeline in one line that are read first, its wrappers as written; and its settings."""
-    source = Source()
-    head, *wrappers = split(line, "|", source)
-    words = [word for word in split(head, " \t\r\n", source) if word]
-    if with_comma := [word for word in words if word.endswith(",")]:
-        fail(source, f'expected spaces between the environment and its settings, got the comma of "{with_comma[0]}"')
-    if not words:
-        fail(source, "expected an environment id at the start of the line")
-    if "=" in words[0] and words[0].partition("=")[0] in KEYS:
-        fail(
-            source,
-            f'expected an environment id at the start of the line, got "{words[0]}". In a shell, quote the whole line',
-        )
-    data: dict[str, Any] = {"env": str(scalar(words[0], source)) if words[0][0] in "\"'" else words[0]}
-    settings: dict[str, Any] = {}
-    for word in words[1:]:
-        key, equals, text = word.partition("=")
-        key = _whole(key)
-        if not equals:
-            remedy = f'. Did you mean "n={word}"?' if word.isdecimal() else ""
-            fail(source, f'expected key=value or a bar before a wrapper, got "{word}"{remedy}')
-        if key.partition(".")[0] == "wrappers":
-            fail(key, 'wrappers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
-        if key in settings:
-            fail(key, "is given twice")
-        (data if key == "extends" else settings)[key] = scalar(text, source)
-    for number, wrapper in enumerate(wrappers):
-        if not wrapper.strip():
-            fail(f"wrappers[{number}]", "nothing stands behind the bar; leave it out or name a wrapper")
-    if wrappers:
-        data["wrappers"] = [wrapper.strip() for wrapper in wrappers]
-    return data, settings
-
-
-def write_line(data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway: bool = False) -> str:
-    """Write a line that ``read_line`` reads back; or one that shows also what no line can hold."""
-    env = data["env"]
-    if isinstance(env, str):
-        words = [quoted(env) if re.search(r"[\s\"'=|]", env) else env]
-    elif shown_anyway:
-        words = [f"[{names_of(env)}]" if isinstance(env, tuple) else names_of(env)]
-    else:
-        fail("env", f"{shown(env)} cannot be written in a line; write the pipeline as YAML")
-    for steps, value in _leaves({name: value for name, value in data.items() if name not in ("env", "wrappers")}):
-        key = ".".join(map(str, steps))
-        for name in () if shown_anyway else steps:
-            if not isinstance(name, str) or re.search(r"[\s=|\"'.]", name):
-                fail(key, f"the name {shown(name)} cannot be written in a line; write the pipeline as YAML")
-        text = shown(value) if shown_anyway and not is_scalar(value) else in_a_line(value, key)
-        words.append(f"{_whole(key)}={text}")
-    return " | ".join([" ".join(words), *wrappers])
-
-
-def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """The leaves of nested data, each with the keys that lead to it."""
-    for name, value in data.items():
-        if is_mapping(value) and value:
-            yield from _leaves(value, (*steps, name))
-        else:
-            yield (*steps, name), value
+    return whole(key).count(".") + (key in BACKEND_OPTIONS)
 
 
 # -- pipelines that may import nothing --------------------------------------------------------------------------------
@@ -401,7 +382,7 @@ _MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
 def load_without_imports(path: Path) -> PipelineSpec:
     """Read a pipeline file, and refuse it as ``refuse_imports`` does, before a signature of its wrappers is needed."""
     with brief:
-        return _read(*read_file(path), look=_refuse)
+        return _read(*read_file(path), look=lambda layers: _refuse(layers.settings, Source(layers.places)))
 
 
 def refuse_imports(spec: PipelineSpec) -> None:
@@ -410,12 +391,12 @@ def refuse_imports(spec: PipelineSpec) -> None:
     Arguments count because wrappers import some of them (``trigger`` of ``video``), and wrappers of other packages may
     do anything with theirs. Names alone lead only to what is installed and registered.
     """
-    _refuse(Draft.of(spec))
+    _refuse(vars(spec), spec.source)
 
 
-def _refuse(draft: Draft) -> None:
-    said = {key: value for key, value in draft.settings.items() if key in _MAY_IMPORT}
-    for where, text in _imports(said, Source(draft.places)):
+def _refuse(settings: Mapping[str, Any], source: Source) -> None:
+    said = {key: value for key, value in settings.items() if key in _MAY_IMPORT}
+    for where, text in _imports(said, source):
         fail(where, f"expected nothing to import or to connect to (--no-imports), got {shown(text)}")
 
 

@@ -9,15 +9,13 @@ import dataclasses
 import functools
 import inspect
 import json
-import operator
 import os
 import re
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import FunctionType, MappingProxyType
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 import gymnasium
 import numpy as np
@@ -32,36 +30,34 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the default repr of an object
 MAX_PARTS = 1000  # of one text, and wrappers in a pipeline; lists in files are counted as they are read
 
 
-class Settings(Mapping[str, Any]):
+class Settings(dict[str, Any]):
     """An immutable mapping; its lists, sets and dicts are its own copies."""
 
-    __slots__ = ("_items",)
+    def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()) -> None:
+        super().__init__(items if type(items) is Settings else copied(dict(items)))
 
-    def __init__(self, items: Mapping[str, Any] | None = None) -> None:
-        self._items = {key: copied(value) for key, value in (items or {}).items()}
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError("the settings of a pipeline cannot be changed; its method override returns others")
 
-    def __getitem__(self, key: str) -> Any:
-        return self._items[key]
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._items)
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self))
 
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __repr__(self) -> str:
-        return repr(self._items)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Settings, (dict(self),)
 
 
 class ByContent:
     """Compares dataclasses by what their fields hold: ``1`` and ``true`` differ, a list and a tuple do not."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and self._content() == other._content()
+        return isinstance(other, type(self)) and same(self._content(), other._content())
 
-    def _content(self) -> tuple[Any, ...]:
+    def _content(self) -> list[Any]:
         this: Any = self
-        return tuple(canonical(getattr(this, f.name)) for f in dataclasses.fields(this) if f.compare)
+        return [getattr(this, f.name) for f in dataclasses.fields(this) if f.compare]
 
 
 def is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
@@ -131,50 +127,37 @@ def _name_of(target: Any) -> str:
     return f"{callable_name(target)}({', '.join(values)})" if values else callable_name(target)
 
 
+_ATOMS = frozenset((str, int, float, bool, type(None)))
+_NO_INTS = _ATOMS - {int}  # of an int the size is looked at
+
+
 def copied(value: Any, depth: int = 0) -> Any:
     """Copy lists, sets and Python's own dicts; NumPy scalars become Python's; everything else stays what it is."""
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
     if isinstance(value, np.generic):
         return value.item()
     if depth > MAX_DEPTH:
         fail(shown(value), f"nested more than {MAX_DEPTH} deep")
-    if type(value) in (dict, Settings, OrderedDict, defaultdict):
-        parts = {copied(key, depth + 1): copied(inner, depth + 1) for key, inner in value.items()}
-        return _with_parts(value, parts) if isinstance(value, (OrderedDict, defaultdict)) else parts
-    if type(value) in (list, tuple, set):
-        return type(value)([copied(inner, depth + 1) for inner in value])
+    if kind in (dict, Settings, OrderedDict, defaultdict):
+        parts: dict[Any, Any] = {}
+        for key, inner in value.items():
+            key = key if type(key) in _ATOMS else copied(key, depth + 1)
+            parts[key] = inner if type(inner) in _ATOMS else copied(inner, depth + 1)
+        return parts if kind in (dict, Settings) else with_entries(value, parts)
+    if kind in (list, tuple, set):
+        return kind([inner if type(inner) in _ATOMS else copied(inner, depth + 1) for inner in value])
     return value
 
 
-# Mappings that a file's own can stand in for; of other types, code expects more than a dict has.
-_WRITABLE = (dict, Settings, OrderedDict, MappingProxyType)
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A value that replaces the previous one, even if both are mappings."""
-
-    value: Any
-
-
-def merged(old: Any, new: Any, depth: int = 0) -> Any:
-    """Return ``new`` written over ``old``: dicts are merged key by key, and stay of the old type; all else replaces."""
-    if isinstance(new, Whole):
-        return new.value
-    if type(new) not in (dict, Settings, OrderedDict):
-        return new
-    if depth > MAX_DEPTH:
-        fail(shown(new), f"nested more than {MAX_DEPTH} deep")
-    below = old if hasattr(type(old), "keys") else type(new)()
-    return _with_parts(below, {key: merged(below.get(key), value, depth + 1) for key, value in new.items()})
-
-
-def _with_parts(old: Mapping[Any, Any], parts: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Return a mapping of the same type with some values replaced."""
-    if type(old) in (dict, Settings):
-        return {**old, **parts}
-    if not isinstance(old, dict):
-        fail(shown(old), f"a {type(old).__name__} is replaced as a whole; its parts cannot be changed")
-    return with_parts(old, parts)
+def with_entries(mapping: Any, entries: Mapping[Any, Any]) -> Any:
+    """Return a mapping of the same type with some entries replaced."""
+    if type(mapping) in (dict, Settings):
+        return {**mapping, **entries}
+    if not isinstance(mapping, dict):
+        fail(shown(mapping), f"a {type(mapping).__name__} is replaced as a whole; its parts cannot be changed")
+    return with_parts(mapping, entries)
 
 
 def is_scalar(value: Any) -> bool:
@@ -200,61 +183,91 @@ def as_data(value: Any) -> Any:
         try:
             return sorted(parts)
         except TypeError:  # of several types, or of one without an order
-            return sorted(parts, key=lambda part: _ADDRESS.sub("", repr(canonical(part))))
+            return sorted(parts, key=lambda part: to_json(part, by_name))
     return value
 
 
-def _key(key: Any) -> str:
-    """Convert a mapping's key to text as JSON does: JSON and lines have no other keys."""
-    key = as_data(key)
-    return json.dumps(key) if is_scalar(key) and not isinstance(key, str) else str(key)
+# Mappings that a file's own can stand in for; of other types, code expects more than a dict has.
+_WRITABLE = (dict, Settings, OrderedDict, MappingProxyType)
 
 
-def canonical(value: Any) -> Any:
-    """Return what equality compares: lists and tuples are the same, ``1``, ``1.0`` and ``true`` are not."""
-    value = as_data(value)
-    if is_mapping(value):
-        return "mapping", tuple(sorted(((_key(k), canonical(v)) for k, v in value.items()), key=operator.itemgetter(0)))
-    if isinstance(value, (list, tuple)):
-        return "list", tuple(map(canonical, value))
-    if isinstance(value, np.ndarray):
-        return "array", value.dtype.str, value.shape, value.tobytes()
-    if is_scalar(value):
-        return type(value).__name__, repr(value)
-    if isinstance(value, EnvSpec):
-        return "EnvSpec", canonical(vars(value))
-    return "object", value
+def to_builtins(value: Any, otherwise: Callable[[Any], Any], *, for_json: bool = False) -> Any:
+    """Return a value as lists, dicts and scalars: for a file; or for JSON, where keys are text, of any mapping.
 
-
-def plain(value: Any, where: str) -> Any:
-    """Convert a value to lists, dicts and scalars only, for a file."""
-    value = as_data(value)
-    if is_scalar(value):
+    Args:
+        value: what a pipeline holds.
+        otherwise: what stands for a part that has no such form.
+        for_json: whether to convert keys, and mappings that a file's own cannot stand in for.
+    """
+    kind = type(value)
+    if kind in _NO_INTS or (kind is int and is_scalar(value)):
         return value
-    if type(value) in _WRITABLE and all(isinstance(key, str) or is_scalar(as_data(key)) for key in value):
-        return {as_data(key): plain(inner, where) for key, inner in value.items()}
+    if kind in (list, tuple):
+        return [part if type(part) in _NO_INTS else to_builtins(part, otherwise, for_json=for_json) for part in value]
+    if kind in _WRITABLE or (for_json and is_mapping(value)):
+        entries = {}
+        for key, part in value.items():
+            if type(key) is not str:
+                key = as_data(key)
+                if not (for_json or is_scalar(key)):
+                    return otherwise(value)
+                if for_json and not isinstance(key, str):
+                    key = json.dumps(key) if is_scalar(key) else str(key)
+            if type(part) not in _NO_INTS:
+                part = to_builtins(part, otherwise, for_json=for_json)
+            entries[key] = part
+        return entries
+    data = as_data(value)
+    if data is not value:
+        return to_builtins(data, otherwise, for_json=for_json)
     if isinstance(value, (list, tuple)):
-        return [plain(inner, where) for inner in value]
-    kind, remedy = "", ""
-    if is_mapping(value):
-        kind, remedy = f", of the type {type(value).__name__},", ". Files hold plain dicts: dict(...)"
-    return fail(where, f"{shown(value)}{kind} is no plain data and cannot be written down{remedy}")
+        return to_builtins(list(value), otherwise, for_json=for_json)
+    return otherwise(value)
 
 
-def identity(value: Any) -> Any:
-    """Return plain data that represents a value in a hash: a callable is its import path, one without its name."""
-    value = as_data(value)
+def to_json(value: Any, otherwise: Callable[[Any], Any]) -> str:
+    """Return the JSON text that compares and hashes a value; ``otherwise`` as in ``to_builtins``."""
+    return json.dumps(to_builtins(value, otherwise, for_json=True), sort_keys=True)
+
+
+def for_file(value: Any, where: str) -> Any:
+    """Return a value as a file holds it; refuse what no file can."""
+
+    def refuse(part: Any) -> NoReturn:
+        kind, remedy = "", ""
+        if is_mapping(part):
+            kind, remedy = f", of the type {type(part).__name__},", ". Files hold plain dicts: dict(...)"
+        fail(where, f"{shown(part)}{kind} is no plain data and cannot be written down{remedy}")
+
+    return to_builtins(value, refuse)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values have the same content: objects are equal as Python says."""
+    if type(one) in _ATOMS and type(other) in _ATOMS:
+        return type(one) is type(other) and repr(one) == repr(other)
+    objects: list[Any] = []
+    others: list[Any] = []
+    text = to_json(one, functools.partial(_collected, objects))
+    return text == to_json(other, functools.partial(_collected, others)) and objects == others
+
+
+def _collected(objects: list[Any], value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return ["array", value.dtype.str, value.shape, value.tobytes().hex()]
+    if isinstance(value, EnvSpec):
+        return ["EnvSpec", to_builtins(vars(value), functools.partial(_collected, objects), for_json=True)]
+    objects.append(value)
+    return ["object", len(objects)]
+
+
+def by_name(value: Any) -> Any:
+    """Return what represents an object in a hash: a callable's import path, or its name if it has none."""
     if isinstance(value, functools.partial):
-        return [identity(value.func), identity(list(value.args)), identity(value.keywords)]
-    if is_mapping(value):
-        return {_key(key): identity(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [identity(inner) for inner in value]
+        return to_builtins([value.func, value.args, value.keywords], by_name, for_json=True)
     if isinstance(value, np.ndarray):
         return value.tolist()
-    if is_scalar(value):
-        return value
-    if not callable(value):
+    if isinstance(value, int) or not callable(value):
         return shown(value) if isinstance(value, int) else _ADDRESS.sub("", repr(value))
     return import_path(value) or callable_name(value)
 

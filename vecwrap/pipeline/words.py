@@ -18,9 +18,9 @@ from vecwrap.pipeline.values import (
     Settings,
     as_data,
     copied,
+    for_file,
     is_mapping,
     is_scalar,
-    plain,
     scalar,
     shown,
     split,
@@ -62,7 +62,7 @@ class WrapperSpec(_Named):
     not_hashed: frozenset[str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "args", tuple(map(copied, self.args)))
+        object.__setattr__(self, "args", copied(tuple(self.args)))
         object.__setattr__(self, "kwargs", Settings(self.kwargs))
 
     @classmethod
@@ -77,7 +77,7 @@ class WrapperSpec(_Named):
             return cls(*_read_wrapper_object(wrapper, source), source=source)
         return fail(source, f"expected a wrapper (a name, a mapping of one key, or a callable), got {shown(wrapper)}")
 
-    @property
+    @functools.cached_property
     def where(self) -> str:
         """``'pong.yaml:7: wrappers[1] "framestack"'``."""
         return f'{self.source} "{self.name}"'
@@ -101,7 +101,7 @@ class WrapperSpec(_Named):
     def to_data(self) -> Any:
         """Return the wrapper as plain data, in the shortest form: a string, or a mapping of one key."""
         target = self._written_target()
-        args, kwargs = [plain(value, self.where) for value in self.args], plain(self.kwargs, self.where)
+        args, kwargs = [for_file(value, self.where) for value in self.args], for_file(self.kwargs, self.where)
         if kwargs:
             return {target: {POSITIONAL: args, **kwargs} if args else kwargs}
         if len(args) == 1 and args[0] is not None and is_scalar(args[0]):
@@ -150,7 +150,7 @@ def read_wrapper_text(text: str, source: Source) -> _Parts:
             return first, (), {}
         if not rest[0].strip():
             fail(f'{source} "{first}"', "nothing follows the colon; leave it out or give an argument")
-        return first, *_read_arguments(rest[0], f'{source} "{first}"', source)
+        return first, *_read_arguments(rest[0], first, source)
     if not rest:
         module, _, attr = first.rpartition(".")
         path = f"{module}:{attr}" if "." in module else f"{module}:{attr}:"
@@ -160,7 +160,7 @@ def read_wrapper_text(text: str, source: Source) -> _Parts:
         fail(f'{source} "{target}"', "text that holds a colon needs quotes")
     if not rest[1:] or not rest[1].strip():
         return target, (), {}
-    return target, *_read_arguments(rest[1], f'{source} "{target}"', source)
+    return target, *_read_arguments(rest[1], target, source)
 
 
 def _needs_a_colon(text: str, path: str) -> str:
@@ -174,25 +174,30 @@ def _checked_path(path: str, source: Source) -> str:
     return path
 
 
-def _read_arguments(text: str, where: str, source: Source) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _read_arguments(text: str, name: str, source: Source) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
+    wrong = ""
     for piece in split(text, ",", source):
         key, equals, value = piece.partition("=")
-        if equals and key.strip().isidentifier():
-            if key.strip() in kwargs:
-                fail(where, f"argument {key.strip()} is given twice")
-            kwargs[key.strip()] = scalar(value, source)
+        key = key.strip()
+        is_quoted = piece.strip()[:1] in ('"', "'")
+        if equals and key.isidentifier():
+            if key in kwargs:
+                wrong = f"argument {key} is given twice"
+            kwargs[key] = scalar(value, source)
         elif not piece.strip():
-            fail(where, f'an argument is missing in "{text}"')
+            wrong = f'an argument is missing in "{text}"'
         elif kwargs:
-            fail(where, f"{piece.strip()} stands after {next(iter(kwargs))}=; arguments without a name come first")
+            wrong = f"{piece.strip()} stands after {next(iter(kwargs))}=; arguments without a name come first"
+        elif equals and not is_quoted:
+            wrong = f"{key} is no name of an argument. Text that holds = needs quotes"
+        elif ":" in piece and not is_quoted:
+            wrong = "text that holds a colon needs quotes"
         else:
-            if equals and piece.strip()[0] not in "\"'":
-                fail(where, f"{key.strip()} is no name of an argument. Text that holds = needs quotes")
-            if ":" in piece and piece.strip()[0] not in "\"'":
-                fail(where, "text that holds a colon needs quotes")
             args.append(scalar(piece, source))
+        if wrong:
+            fail(f'{source} "{name}"', wrong)
     return tuple(args), kwargs
 
 
@@ -298,7 +303,7 @@ class BackendSpec(_Named):
 
     def to_data(self) -> Any:
         """Return plain data that ``parse`` reads back, in the shortest form."""
-        options = plain(self.options, "backend")
+        options = for_file(self.options, "backend")
         if not isinstance(self.target, str):
             fail("backend", f"{self.name} lives in this process only; give its import path")
         return {"name": self.target, **options} if options else self.target

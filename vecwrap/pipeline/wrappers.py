@@ -17,7 +17,7 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of, for_each
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.signatures import Bound, Signature, section
-from vecwrap.pipeline.values import Settings, as_data, is_path, shown
+from vecwrap.pipeline.values import as_data, is_path, shown
 from vecwrap.pipeline.words import WrapperSpec, read_wrappers
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.factories import WrapSubEnv, refusal
@@ -95,7 +95,8 @@ def _plan_word(word: WrapperSpec, within: tuple[Preset, ...] = ()) -> list[Plann
 
 def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWrapper:
     runs_in = _runs_in(target, wrapper)
-    signature, declares = Signature.of(target), declared_by(target)
+    signature = Signature.of(target)
+    declares = declared_by(target)
     paths = declares.path_parameters
     given = signature.bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
 
@@ -105,9 +106,12 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
     given = _changed(given, signature, paths, beside_its_file)
     # From here on a path is fixed, whatever the working directory: the wrapper writes where the spec says.
     bound = _changed(given, signature, paths, lambda name, path: _beside(Path.cwd(), path))
-    of_defaults = {name: path for name, path in given.writable.items() if name in paths and is_path(path)}
-    default_paths = {name: _beside(Path.cwd(), path) for name, path in of_defaults.items()}
-    complete = {**bound.complete, **default_paths}
+    complete = bound.complete
+    default_paths = {}
+    for name in paths:
+        if name in complete and name not in given.kwargs and is_path(complete[name]):
+            default_paths[name] = _beside(Path.cwd(), complete[name])
+    complete |= default_paths
     with placed(wrapper.where):
         words = declares.in_words(*given.args, **given.kwargs)
         complete |= declares.filled_in(**complete)
@@ -115,7 +119,7 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
         wrapper,
         target=registry.wrappers.name_of(target) or import_path(target) or target,
         args=bound.args,
-        kwargs=Settings({name: as_data(value) if name in paths else value for name, value in complete.items()}),
+        kwargs=complete | {name: as_data(complete[name]) for name in paths & complete.keys()},
         not_hashed=declares.not_hashed | paths,
     )
 
@@ -123,9 +127,10 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
         is_path_of_import = isinstance(value, str) and is_import_path(value)
         return import_target(value, wrapper.where_argument(name)) if is_path_of_import else value
 
-    callables = {parameter.name for parameter in signature.parameters if parameter.takes_callable}
-    bound = dataclasses.replace(bound, kwargs=Settings({**bound.kwargs, **default_paths}))
-    bound = _changed(bound, signature, callables, named)
+    bound = dataclasses.replace(bound, kwargs={**bound.kwargs, **default_paths})
+    if str in map(type, (*bound.args, *bound.kwargs.values())):
+        callables = {parameter.name for parameter in signature.parameters if parameter.takes_callable}
+        bound = _changed(bound, signature, callables, named)
     said = [*map(shown, given.args), *(f"{name}={shown(value)}" for name, value in given.kwargs.items())]
     return PlannedWrapper(spec, target, bound, ", ".join(said), runs_in, wrapper.where, words)
 
@@ -160,15 +165,18 @@ _AT_END_ELSEWHERE: dict[Any, str] = {
 
 def _changed(bound: Bound, signature: Signature, which: Collection[str], change: Callable[[str, Any], Any]) -> Bound:
     """Change some arguments, by name or by position; null stays."""
-
-    def changed(name: str, value: Any) -> Any:
-        return change(name, value) if name in which and value is not None else value
-
-    names = [parameter.name for parameter in signature.parameters if parameter.by_position]
-    names += [""] * len(bound.args)  # what follows the named ones has no name
-    args = tuple(map(changed, names, bound.args))
-    kwargs = Settings({name: changed(name, value) for name, value in bound.kwargs.items()})
-    return dataclasses.replace(bound, args=args, kwargs=kwargs)
+    if not which:
+        return bound
+    kwargs = dict(bound.kwargs)
+    for name in which:
+        if kwargs.get(name) is not None:
+            kwargs[name] = change(name, kwargs[name])
+    args = list(bound.args)
+    by_position = [parameter.name for parameter in signature.parameters if parameter.by_position]
+    for number, name in enumerate(by_position[: len(args)]):
+        if name in which and args[number] is not None:
+            args[number] = change(name, args[number])
+    return dataclasses.replace(bound, args=tuple(args), kwargs=kwargs)
 
 
 def _beside(directory: Path | None, path: Any) -> Any:
@@ -222,11 +230,11 @@ def refuse_around_engine(wrappers: Iterable[PlannedWrapper]) -> None:
 
 def refuse_wrong_order(wrappers: tuple[PlannedWrapper, ...]) -> None:
     """Refuse a wrapper of the sub-environments outside one of the vector; say what to move where."""
-    outside = next((wrapper for wrapper in wrappers if wrapper.runs_in == "parent"), None)
-    if outside is None:
-        return
-    for wrapper in wrappers[wrappers.index(outside) :]:
-        if wrapper.runs_in == "worker":
+    outside: PlannedWrapper | None = None
+    for wrapper in wrappers:
+        if wrapper.runs_in == "parent":
+            outside = outside or wrapper
+        elif outside is not None:
             right = sorted(wrappers, key=lambda other: other.runs_in == "parent")
             raise PlanError(
                 f"{wrapper.where}: it wraps each sub-environment, in the workers, so it cannot stand outside of "

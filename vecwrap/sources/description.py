@@ -17,12 +17,12 @@ from vecwrap.rows.columns import ARRAY_SPACES
 Env = gymnasium.Env[Any, Any]
 
 
-def chain_of(env: Env) -> Iterator[Env]:
-    """Go through the wrappers of an environment, outermost first, down to the environment itself."""
-    while isinstance(env, gymnasium.Wrapper):
-        yield env
-        env = env.env
-    yield env
+def chain_of(env: Env) -> list[Env]:
+    """Return the wrappers of an environment, outermost first, down to the environment itself."""
+    chain = [env]
+    while isinstance(chain[-1], gymnasium.Wrapper):
+        chain.append(chain[-1].env)
+    return chain
 
 
 def chain_of_game(game: Any) -> list[Any]:
@@ -39,6 +39,25 @@ _GAMES = {("pettingzoo.utils.env", "AECEnv"), ("pettingzoo.utils.env", "Parallel
 
 def is_game(kind: type[Any]) -> bool:
     return any((base.__module__, base.__name__) in _GAMES for base in kind.__mro__)
+
+
+def makes_games(make: Any) -> bool:
+    """Whether it can be seen that a callable makes games: by its class, its module, or what it says that it returns."""
+    make = getattr(make, "func", make)  # of a partial
+    if isinstance(make, type):
+        return is_game(make)
+    if str(getattr(make, "__module__", "")).partition(".")[0] == "pettingzoo":
+        return True
+    returns = getattr(make, "__annotations__", {}).get("return")
+    return isinstance(returns, type) and is_game(returns)
+
+
+def from_module(module: ModuleType) -> str | None:
+    """The path of what makes games in one of PettingZoo's modules, or in one like it; None if there is nothing."""
+    for name in ("parallel_env", "env"):
+        if makes_games(getattr(module, name, None)):
+            return f"{module.__name__}:{name}"
+    return None
 
 
 def of_several_agents(env: Any) -> str:
@@ -185,9 +204,11 @@ _MONITORS = {
 
 
 def _monitor(wrapper: Env) -> str:
-    found = (_MONITORS.get((kind.__module__, kind.__name__), "") for kind in type(wrapper).__mro__)
-    key = getattr(wrapper, "_stats_key", "episode")  # Gymnasium's takes one
-    return next(filter(None, found), "") if key == "episode" else ""
+    for kind in type(wrapper).__mro__:
+        if monitor := _MONITORS.get((kind.__module__, kind.__name__)):
+            key = getattr(wrapper, "_stats_key", "episode")  # Gymnasium's takes one
+            return monitor if key == "episode" else ""
+    return ""
 
 
 def of_all(descriptions: Sequence[tuple[int, Description]]) -> Description:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -29,7 +29,7 @@ def own_spaces(env: Env) -> None:
     """
     base = env.unwrapped
     copies: dict[int, tuple[Space, Space]] = {}  # the original, which so keeps its id, and what replaces it
-    for wrapper in reversed(list(chain_of(env))):
+    for wrapper in reversed(chain_of(env)):
         for name in _NAMES:
             space = getattr(wrapper, name, None)
             if not isinstance(space, gymnasium.Space):
@@ -78,7 +78,7 @@ def _replaced(value: Any, copies: dict[int, tuple[Space, Space]]) -> Any:
 
 
 def _is_shared(space: Space, base: Any, copies: dict[int, tuple[Space, Space]]) -> bool:
-    return any(id(part) in copies or _owners.get(id(part), base) is not base for part in _parts(space))
+    return True in [id(part) in copies or _owners.get(id(part), base) is not base for part in _parts(space)]
 
 
 def _belongs(space: Space, base: Any) -> None:
@@ -119,15 +119,16 @@ def _with_own_generators(space: Any, copies: dict[int, tuple[Space, Space]]) -> 
     return own
 
 
-def _parts(space: Space) -> Iterator[Space]:
+def _parts(space: Space) -> list[Space]:
     """A space and all spaces in it; each has a generator of its own."""
-    yield space
+    found = [space]
     for name, value in vars(space).items():
         if name in _DERIVED:
             continue
         for part in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,):
             if isinstance(part, gymnasium.Space):
-                yield from _parts(part)
+                found += _parts(part)
+    return found
 
 
 def _all_spaces(env: Env) -> list[Space]:

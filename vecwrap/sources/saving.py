@@ -59,7 +59,7 @@ def env_state(env: Env) -> list[dict[str, Any]]:
 
 
 def load_env_state(env: Env, states: list[dict[str, Any]]) -> None:
-    wrappers = _with_states(list(chain_of(env)), states, "sub-environment")
+    wrappers = _with_states(chain_of(env), states, "sub-environment")
     for wrapper, state in wrappers:
         _refuse(wrapper, state)
     for wrapper, state in wrappers:

@@ -316,7 +316,7 @@ class SubEnv(Source):
         allow_no_options(self.env)
         self._is_new = True
         self._set_here: set[str] = set()  # attributes that its state includes, if it is new
-        chain = list(chain_of(self.env))
+        chain = chain_of(self.env)
         self._masks = masks_method(self.env)
         self._tap = next((wrapper for wrapper in chain if isinstance(wrapper, Tap)), None)
         self._goes_on = [wrapper for wrapper in chain if hasattr(wrapper, "game_goes_on")]
@@ -444,7 +444,7 @@ def allow_no_options(env: Env) -> None:
         with contextlib.suppress(TypeError, ValueError):  # written in C, or with attributes that cannot be set
             reset: Any = wrapper.reset
             parameters = inspect.signature(reset).parameters
-            takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+            takes_any = inspect.Parameter.VAR_KEYWORD in [parameter.kind for parameter in parameters.values()]
             if "seed" in parameters and "options" not in parameters and not takes_any:
                 wrapper.reset = partial(_reset_without_options, reset)  # type: ignore[method-assign]
 

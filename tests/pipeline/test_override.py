@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.pipeline.changes import KEYS, other_word
+from vecwrap.pipeline.fields import KEYS, other_word
 from vecwrap.pipeline.places import Place
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec, overridden
@@ -128,7 +128,7 @@ def test_no_key_of_a_pipeline_is_another_librarys_word_for_something() -> None:
         ({"framestack.k": 2}, 'framestack.k: unknown key. Did you mean "wrappers.framestack.k"?'),
         ({"num_envs": 2}, "num_envs: unknown key. The number of sub-environments is called n."),
         ({"worker": 2}, 'worker: unknown key. Did you mean "workers"?'),
-        ({"n.x": 2}, "n.x: n has no settings of its own; backend, env_kwargs, agents, wrappers, eval have."),
+        ({"n.x": 2}, "n: expected int, got {x: 2}."),
         ({"wrappers.framestak.k": 2}, 'wrappers.framestak: there is no such wrapper. Did you mean "framestack"?'),
         ({"wrappers.xyz.k": 2},
          "wrappers.xyz: there is no such wrapper. They are time_limit, framestack, monitor, my.wrappers:Scale, "
@@ -206,7 +206,7 @@ def test_a_line_says_nested_settings_with_dots_too() -> None:
             "CartPole-v1 wrappers.flatten.x=9 | flatten",
             "wrappers.flatten.x: wrappers and their arguments stand after bars",
         ),
-        ("CartPole-v1 n.x=3", "n.x: n has no settings of its own; backend, env_kwargs, agents, wrappers, eval have"),
+        ("CartPole-v1 n.x=3", "n: expected int, got {x: 3}."),
         ("CartPole-v1 backend=shmem backend.name=dummy", "backend: is given twice"),
     ):
         with pytest.raises(SpecError) as error:

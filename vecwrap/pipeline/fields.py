@@ -1,0 +1,208 @@
+"""The keys of a pipeline: how the value of each is read, and how it is written into a file.
+
+The section ``eval`` has the same keys, for what differs in an evaluation. There a mapping waits for the pipeline's own
+value, over which it is written.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import gymnasium
+import msgspec
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import registry as registered
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.env import hints
+from vecwrap.errors import Mistakes, PlanError, SpecError, did_you_mean, printable, read_names
+from vecwrap.pipeline.places import Source, fail
+from vecwrap.pipeline.signatures import written_as
+from vecwrap.pipeline.values import Settings, as_data, copied, for_file, is_mapping, is_scalar, same, shown
+from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, read_wrappers
+from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.description import from_module, of_several_agents
+from vecwrap.sources.import_paths import import_path
+
+EnvTarget: TypeAlias = str | EnvSpec | Callable[..., Any] | tuple[str | EnvSpec | Callable[..., Any], ...]
+
+
+def refuse_unknown(key: Any, known: Collection[str], source: Source) -> None:
+    """Refuse an unknown key, with a similar one, or the place for an environment's arguments."""
+    if key in known:
+        return
+    name = key if isinstance(key, str) else shown(key)
+    hint = other_word(name).removesuffix(".") or did_you_mean(name.lower(), known)
+    if not hint and name.isidentifier() and name not in KEYS:
+        hint = " What the environment takes goes into env_kwargs"
+    fail(f"{source.at(key).place}{source.at(name).label()}", f"unknown key.{hint}")
+
+
+# -- reading; what has been read is read again as it is ---------------------------------------------------------------
+
+
+def read(key: str, value: Any, source: Source) -> Any:
+    """Return the value of a key as a pipeline keeps it: what was given, copied."""
+    return None if value is None and key != "env" else KEYS[key].read(value, source)
+
+
+def _read_one(kind: Any, words: str, value: Any, source: Source) -> Any:
+    """Read a value of one type, in NumPy's form too."""
+    data = as_data(copied(value))
+    try:
+        if is_scalar(data) and data != "":  # of an int, the size
+            return msgspec.convert(data, kind)
+    except msgspec.ValidationError:
+        pass
+    return fail(source, f"expected {words}, got {shown(value)}.{written_as(data, [kind])}")
+
+
+def _read_env(env: Any, source: Source) -> EnvTarget:
+    if isinstance(env, str) or not isinstance(env, Sequence):
+        return _read_one_env(env, source)
+    each = tuple(_read_one_env(one, source.at(index)) for index, one in enumerate(env))
+    return each or fail(source, "expected at least one environment, got an empty list")
+
+
+def _read_one_env(env: Any, source: Source) -> str | EnvSpec | Callable[..., Any]:
+    if isinstance(env, str):
+        return env.strip() or fail(source, "expected an environment id, got an empty text")
+    if isinstance(env, EnvSpec):
+        return env.id if same(registered.get(env.id), env) else env
+    if isinstance(env, ModuleType) and (path := from_module(env)):
+        return path
+    if callable(env):
+        return import_path(env) or env
+    remedy = of_several_agents(env)
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        remedy = "vecwrap.wrap puts wrappers around a vector environment"
+    elif isinstance(env, gymnasium.Env):
+        remedy = (
+            "Each sub-environment is created separately, so pass a callable that makes one: lambda: gymnasium.make(...)"
+        )
+    got = f"expected an environment id or a callable that makes one environment, got {shown(env)}"
+    return fail(source, f"{got}. {remedy}" if remedy else got)
+
+
+def _read_autoreset(value: Any, source: Source) -> str:
+    if not isinstance(value, (str, Autoreset, AutoresetMode)) or len(str(value)) > 60:
+        fail(source, f"expected one of {', '.join(mode.value for mode in Autoreset)}, got {shown(value)}")
+    try:
+        return Autoreset.parse(value).value
+    except PlanError as error:
+        raise SpecError(f"{source.place}{printable(str(error))}") from None
+
+
+def _read_env_kwargs(value: Any, source: Source) -> Settings | tuple[Settings, ...]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        each = tuple(_read_mapping(one, source.at(index)) for index, one in enumerate(value))
+        return each or fail(source, "expected a mapping for each sub-environment, got an empty list")
+    return _read_mapping(value, source)
+
+
+def _read_mapping(value: Any, source: Source) -> Settings:
+    if not hasattr(type(value), "keys"):  # what ``**`` takes: a ConfigDict is no Mapping
+        fail(source, f"expected a mapping of names to values, got {shown(value)}")
+    for key in value:
+        if not isinstance(key, str):
+            fail(source, f"expected the name of an argument, got {shown(key)}")
+    return Settings(value)
+
+
+def _read_agents(value: Any, source: Source) -> tuple[str, ...] | Settings | None:
+    """Read the names of agents that are rows, or whether unequal spaces are padded."""
+    expected = "expected a list of agents' names, or {pad: true}, got"
+    given = read_names(value) if isinstance(value, str) else value
+    try:
+        agents = msgspec.convert(given, tuple[str, ...] | dict[Literal["pad"], bool])
+    except msgspec.ValidationError:
+        fail(source, f"{expected} {shown(value)}")
+    if isinstance(agents, dict):
+        return Settings(agents) if agents.get("pad") else None
+    if not agents or "" in agents or len(set(agents)) < len(agents):
+        fail(source, f"expected each agent once, and one at least, got {shown(value)}")
+    return agents
+
+
+def _read_eval(section: Any, source: Source) -> Settings:
+    if not isinstance(section, Mapping):
+        fail(source, f"expected a mapping of what differs in an evaluation, got {shown(section)}")
+    values = {}
+    mistakes = Mistakes()
+    for key, value in section.items():
+        with mistakes:
+            refuse_unknown(key, KEYS.keys() - {"eval"}, source)
+            is_backend = key == "backend" and is_mapping(value) and "name" in value
+            waits = key in _WAITING and isinstance(value, Mapping) and not is_backend
+            values[key] = dict(value) if waits else read(key, value, source.at(key))
+    mistakes.raise_all()
+    return Settings(values)
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write(key: str, value: Any) -> Any:
+    """Return the value of a key as a file holds it, which ``read`` reads back."""
+    return KEYS[key].write(value)
+
+
+def _write_env(env: EnvTarget, where: str = "env") -> Any:
+    if isinstance(env, tuple):
+        return [_write_env(one, f"env[{index}]") for index, one in enumerate(env)]
+    if isinstance(env, str):
+        return env
+    if isinstance(env, EnvSpec):
+        fail(
+            where,
+            f"an EnvSpec that differs from what is registered as {env.id} lives in this process only; write the id "
+            "with env_kwargs (max_episode_steps among them) and wrappers, or register the spec under an id of its own",
+        )
+    return fail(where, f"{shown(env)} lives in this process only; register an id or give an import path")
+
+
+def _write_eval(section: Mapping[str, Any]) -> dict[str, Any]:
+    written = {}
+    for key, value in section.items():
+        waits = value is None or isinstance(value, Mapping)
+        written[key] = for_file(value, "eval") if waits else write(key, value)
+    return written
+
+
+class Field(NamedTuple):
+    """How the value of one key is read, and how it is written into a file."""
+
+    read: Callable[[Any, Source], Any]
+    write: Callable[[Any], Any] = lambda value: value
+
+
+KEYS: dict[str, Field] = {
+    "env": Field(_read_env, _write_env),
+    **dict.fromkeys(
+        ("n", "seed", "start_index", "batch_size", "envs_per_engine"), Field(functools.partial(_read_one, int, "int"))
+    ),
+    **dict.fromkeys(("copy", "debug", "training"), Field(functools.partial(_read_one, bool, "true or false"))),
+    "autoreset": Field(_read_autoreset),
+    "render_mode": Field(functools.partial(_read_one, str, "text")),
+    "stats": Field(functools.partial(_read_one, str, "a path")),
+    "backend": Field(BackendSpec.parse, BackendSpec.to_data),
+    "env_kwargs": Field(_read_env_kwargs, lambda value: for_file(value, "env_kwargs")),
+    "agents": Field(_read_agents, lambda value: for_file(value, "agents")),
+    "wrappers": Field(read_wrappers, lambda wrappers: [wrapper.to_data() for wrapper in wrappers]),
+    "eval": Field(_read_eval, _write_eval),
+}
+_WAITING = ("backend", "env_kwargs", "wrappers")
+
+
+# -- what a key is called elsewhere -----------------------------------------------------------------------------------
+
+
+def other_word(name: str) -> str:
+    """What a key of another library is called here: ``" The number of sub-environments is called n."``, or ``""``."""
+    here = hints.hint(hints.KEYS, name)
+    if name in BACKEND_OPTIONS:
+        here = f"It is an option of the backend: backend.{name}=... in a line, backend: {{{name}: ...}} in a file"
+    return f" {here}." if here else ""

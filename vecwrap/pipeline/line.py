@@ -1,0 +1,92 @@
+"""A pipeline in one line, as data: the environment, settings with dots, then the wrappers after bars."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from vecwrap.pipeline.places import Source, fail
+from vecwrap.pipeline.values import is_mapping, is_scalar, names_of, quoted, scalar, shown, split
+from vecwrap.pipeline.words import in_a_line
+
+_NOWHERE = Source()
+
+
+def read_line(line: str) -> dict[str, Any]:
+    """Return the keys of a pipeline in one line, and ``extends``, as a file would hold them."""
+    head, *wrappers = split(line, "|", _NOWHERE)
+    words = [word for word in split(head, " \t\r\n", _NOWHERE) if word]
+    if with_comma := [word for word in words if word.endswith(",")]:
+        fail(_NOWHERE, f'expected spaces between the environment and its settings, got the comma of "{with_comma[0]}"')
+    if not words:
+        fail(_NOWHERE, "expected an environment id at the start of the line")
+    env, *settings = words
+    if "=" in env and env[0] not in "\"'":
+        quote = "In a shell, quote the whole line"
+        fail(_NOWHERE, f'expected an environment id at the start of the line, got "{env}". {quote}')
+    data: dict[str, Any] = {"env": str(scalar(env, _NOWHERE)) if env[0] in "\"'" else env}
+    values: dict[str, Any] = {}
+    for word in settings:
+        key, equals, text = word.partition("=")
+        key = whole(key)
+        if not equals:
+            remedy = f'. Did you mean "n={word}"?' if word.isdecimal() else ""
+            fail(_NOWHERE, f'expected key=value or a bar before a wrapper, got "{word}"{remedy}')
+        if key.partition(".")[0] == "wrappers":
+            fail(key, 'wrappers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
+        if key in values:
+            fail(key, "is given twice")
+        values[key] = scalar(text, _NOWHERE)
+    for key in sorted(values, key=lambda key: key.count(".")):
+        put(data, key, values[key])
+    for number, wrapper in enumerate(wrappers):
+        if not wrapper.strip():
+            fail(f"wrappers[{number}]", "nothing stands behind the bar; leave it out or name a wrapper")
+    if wrappers:
+        data["wrappers"] = [wrapper.strip() for wrapper in wrappers]
+    return data
+
+
+def put(data: dict[str, Any], key: str, value: Any) -> None:
+    """Put a value into nested data at a key with dots; a backend's name before its options becomes one of them."""
+    *outer, last = key.split(".")
+    for step in outer:
+        within = data.get(step)
+        if not isinstance(within, dict):
+            data[step] = within = {"name": within} if step == "backend" and within is not None else {}
+        data = within
+    data[last] = value
+
+
+def whole(key: str) -> str:
+    """The key as it is in a line, where a backend's name stands for the backend."""
+    return key.removesuffix(".name") if key in ("backend.name", "eval.backend.name") else key
+
+
+def write_line(data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway: bool = False) -> str:
+    """Write a line that ``read_line`` reads back; or one that shows also what no line can hold."""
+    env = data["env"]
+    if isinstance(env, str):
+        words = [quoted(env) if re.search(r"[\s\"'=|]", env) else env]
+    elif shown_anyway:
+        words = [f"[{names_of(env)}]" if isinstance(env, tuple) else names_of(env)]
+    else:
+        fail("env", f"{shown(env)} cannot be written in a line; write the pipeline as YAML")
+    for steps, value in _leaves({name: value for name, value in data.items() if name not in ("env", "wrappers")}):
+        key = ".".join(map(str, steps))
+        for name in () if shown_anyway else steps:
+            if not isinstance(name, str) or re.search(r"[\s=|\"'.]", name):
+                fail(key, f"the name {shown(name)} cannot be written in a line; write the pipeline as YAML")
+        text = shown(value) if shown_anyway and not is_scalar(value) else in_a_line(value, key)
+        words.append(f"{whole(key)}={text}")
+    return " | ".join([" ".join(words), *wrappers])
+
+
+def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The leaves of nested data, each with the keys that lead to it."""
+    for name, value in data.items():
+        if is_mapping(value) and value:
+            yield from _leaves(value, (*steps, name))
+        else:
+            yield (*steps, name), value
