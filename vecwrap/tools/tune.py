@@ -179,7 +179,7 @@ def references(planned: Plan) -> list[Candidate]:
 def recommend(trials: Iterable[Trial], now: Candidate) -> tuple[Candidate, str] | None:
     """Choose the fastest, or the simplest of those as fast but for noise, and say why.
 
-    Simpler is what has no share in the parent, fewer workers, fewer options. None if none has rates.
+    Simpler is what has no share in the parent, fewer workers, fewer options. None without rates.
     """
     measured = [trial for trial in trials if trial.rates]
     if not measured:
@@ -308,7 +308,13 @@ def measured(pipeline: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     pipe = subprocess.PIPE
     with (
         tempfile.TemporaryFile() as words,
-        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=words, start_new_session=True) as process,
+        subprocess.Popen(
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=words,
+            start_new_session=True,
+        ) as process,
     ):
         try:
             found, _ = process.communicate(json.dumps(job).encode(), seconds)
