@@ -7,11 +7,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from vecwrap.errors import ArgumentError, cut, printable
 from vecwrap.selfplay.pool_files import Fact, PoolFolder
-from vecwrap.selfplay.ratings import Ratings, bradley_terry
+from vecwrap.selfplay.ratings import bradley_terry
 from vecwrap.selfplay.results import LEARNER, Results
 from vecwrap.selfplay.standings import score_matrix, snapshot_steps
 from vecwrap.tools.runs import Run
@@ -34,47 +32,39 @@ def standing(results: Results, facts: Mapping[str, Mapping[str, Any]] | None = N
             totals[name] = [a + b for a, b in zip(totals.get(name, [0, 0, 0]), counts, strict=True)]
     if not any(map(sum, totals.values())):
         return None
-    ratings = _ratings(results)
-    points, errors = _points_and_errors(ratings)
+    anchor = about = ""
+    rated: dict[str, tuple[float, float]] = {}  # points and their errors, of those that can be compared
+    with contextlib.suppress(ArgumentError):  # no games that can be rated
+        ratings = bradley_terry(results)
+        anchor = cut(printable(ratings.anchor), NAME)
+        about = cut(printable(ratings.about), NAME + 100)
+        each = zip(ratings.players, ratings.points.tolist(), ratings.errors.tolist(), strict=True)
+        rated = {name: (points, error) for name, points, error in each if math.isfinite(points)}
+    unrated = (-math.inf, math.nan)
     most = sorted(totals, key=lambda name: (name != LEARNER, -sum(totals[name])))[:MOST_PLAYERS]
-    shown = sorted(most, key=lambda name: (-points.get(name, -math.inf), name))
+    shown = sorted(most, key=lambda name: (-rated.get(name, unrated)[0], name))
     playing = {row.player for row in results.rows()}
     scores, games = score_matrix(results, shown)
     against = [i for i, name in enumerate(shown) if name in playing]  # a pool's games are mostly the learner's
     return {
-        "anchor": "" if ratings is None else cut(printable(ratings.anchor), NAME),
-        "about": "" if ratings is None else cut(printable(ratings.about), NAME + 100),
+        "anchor": anchor,
+        "about": about,
         "players": [
-            [cut(printable(name), NAME), _number(points.get(name)), _number(errors.get(name)), *totals[name]]
-            for name in shown
+            [cut(printable(name), NAME), *map(_number, rated.get(name, unrated)), *totals[name]] for name in shown
         ],
         "matrix": [[i, [[_number(scores[i, j], 3), int(games[i, j])] for j in range(len(shown))]] for i in against],
         "left_out": len(totals) - len(shown),
         "over_steps": [
-            [steps, _number(points[name]), _number(errors[name]), cut(printable(name), NAME)]
+            [steps, *map(_number, rated[name]), cut(printable(name), NAME)]
             for name, steps in list(snapshot_steps(facts or {}).items())[-MOST_SNAPSHOTS:]
-            if math.isfinite(points.get(name, math.nan))
+            if name in rated
         ],
     }
 
 
-def _ratings(results: Results) -> Ratings | None:
-    try:
-        return bradley_terry(results)
-    except ArgumentError:  # no games that can be rated
-        return None
-
-
-def _points_and_errors(ratings: Ratings | None) -> tuple[dict[str, float], dict[str, float]]:
-    if ratings is None:
-        return {}, {}
-    points = np.nan_to_num(ratings.points, nan=-math.inf).tolist()
-    errors = ratings.errors.tolist()
-    return dict(zip(ratings.players, points, strict=True)), dict(zip(ratings.players, errors, strict=True))
-
-
-def _number(value: float | None, digits: int = 1) -> float | None:
-    return None if value is None or not math.isfinite(value) else round(float(value), digits)
+def _number(value: float, digits: int = 1) -> float | None:
+    """As JSON, which has neither infinity nor NaN."""
+    return round(float(value), digits) if math.isfinite(value) else None
 
 
 def facts_of(pool: PoolFolder) -> dict[str, dict[str, Fact]]:
