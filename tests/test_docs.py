@@ -29,8 +29,11 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def pages_with(language):
-    return [pytest.param(page, id=page.name) for page in PAGES if blocks(page, language)]
+def pages_with(language, **marks):
+    """Pages that have blocks of a language; ``marks``: those of a page, by its name without ``.md``."""
+    return [
+        pytest.param(page, id=page.name, marks=marks.get(page.stem, ())) for page in PAGES if blocks(page, language)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,7 @@ def programs():
 
 @pytest.mark.xdist_group("pages")
 @pytest.mark.parametrize("start", ["fork", pytest.param("fresh", marks=pytest.mark.full)])
-@pytest.mark.parametrize("page", pages_with("python"))
+@pytest.mark.parametrize("page", pages_with("python", selfplay=pytest.mark.full))  # which learns
 def test_the_python_of_a_page_runs_as_one_plain_script(page, start, tmp_path, programs):
     if "Pong" in "".join(blocks(page, "python")):
         pytest.importorskip("ale_py")

@@ -28,7 +28,13 @@ pytestmark = [
 
 @pytest.mark.parametrize(
     ("observations", "mode"),  # how a space is laid out in memory has nothing to do with the mode
-    [*(("nested", mode) for mode in Autoreset), ("box_uint8", Autoreset.SAME_STEP)],
+    [
+        ("nested", Autoreset.SAME_STEP),
+        ("nested", Autoreset.DISABLED),
+        pytest.param("nested", Autoreset.NEXT_STEP, marks=pytest.mark.full),
+        pytest.param("nested", Autoreset.EPISODIC, marks=pytest.mark.full),
+        pytest.param("box_uint8", Autoreset.SAME_STEP, marks=pytest.mark.full),
+    ],
 )
 def test_its_stream_is_dummys_in_every_mode(mode, observations):
     factory = toy(observations=observations, actions="nested", end=0.2)
