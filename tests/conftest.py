@@ -48,6 +48,7 @@ BOUNDS = (
     "vecwrap/rows/",
     "vecwrap/sources/",
     "vecwrap/wrappers/",
+    "vecwrap/selfplay/",
     "tests/rows/",
     "tests/sources/test_engines.py",
     "tests/sources/test_no_options.py",
@@ -82,9 +83,7 @@ BOUNDS = (
 )
 NOT_BOUNDS = (
     "tests/rows/test_json_types.py",
-    "tests/selfplay/",
     "tests/wrappers/test_around_games.py",
-    "tests/selfplay/test_opponents.py",
     "tests/wrappers/test_viewer.py",
 )
 IN_THIS_PROCESS = ("dummy", "threads")
@@ -97,6 +96,8 @@ OVER_ONE_BACKEND = (
     "tests/adapters/",
     "tests/env/",
     "tests/faults/",
+    "tests/live/",
+    "tests/selfplay/",
     "tests/sources/",
     "tests/testing/",
     "tests/tools/",
