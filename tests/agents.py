@@ -8,7 +8,34 @@ from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
 
-class Turns(AECEnv):
+class Alike:
+    """A game whose agents have the same two ``spaces``, and whose numbers are drawn from the last seed given."""
+
+    def observation_space(self, agent):
+        return self.spaces[0]
+
+    def action_space(self, agent):
+        return self.spaces[1]
+
+    def draw_from(self, seed):
+        if seed is not None or not hasattr(self, "rng"):
+            self.rng = np.random.default_rng(seed)
+
+
+class InTurns(Alike, AECEnv):
+    """One in which agents move in turns, and all are there when it begins."""
+
+    def begin(self, seed):
+        self.draw_from(seed)
+        self.agents = self.possible_agents[:]
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self._skip_agent_selection = None
+
+
+class Turns(InTurns):
     """Three agents and one that never moves; who moves, is paid, dies, and of what, is drawn.
 
     Anyone may open a game, move twice, be paid out of turn, and die in another's turn; the last ones die together.
@@ -23,24 +50,11 @@ class Turns(AECEnv):
         self.most, self.bonus, self.calls = most, 0.0, []
         self.spaces = spaces.Box(-1e6, 1e6, (4,), np.float64), spaces.Discrete(5)
 
-    def observation_space(self, agent):
-        return self.spaces[0]
-
-    def action_space(self, agent):
-        return self.spaces[1]
-
     def reset(self, seed=None, options=None):
-        if seed is not None or not hasattr(self, "rng"):
-            self.rng = np.random.default_rng(seed)
-        self.agents = self.possible_agents[:]
-        self.rewards = dict.fromkeys(self.agents, 0.0)
-        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
-        self.terminations = dict.fromkeys(self.agents, False)
-        self.truncations = dict.fromkeys(self.agents, False)
+        self.begin(seed)
         self.infos = {agent: {"opened": 1, "start": (options or {}).get("start", 0)} for agent in self.agents}
         self.time, self.last_action = 0, -1
         self.agent_selection = self.next_one()
-        self._skip_agent_selection = None
 
     def next_one(self):
         movers = [agent for agent in self.agents if agent != "dot" and not self.is_done(agent)]
@@ -93,7 +107,7 @@ class Turns(AECEnv):
         pass
 
 
-class Party(ParallelEnv):
+class Party(Alike, ParallelEnv):
     """Up to four at once: some come late, some leave early, some come back."""
 
     comes_back = True
@@ -105,15 +119,8 @@ class Party(ParallelEnv):
         self.most, self.bonus = most, 0.0
         self.spaces = spaces.Dict(at=spaces.Box(-9, 9, (2,), np.float32), who=spaces.Discrete(4)), spaces.Discrete(5)
 
-    def observation_space(self, agent):
-        return self.spaces[0]
-
-    def action_space(self, agent):
-        return self.spaces[1]
-
     def reset(self, seed=None, options=None):
-        if seed is not None or not hasattr(self, "rng"):
-            self.rng = np.random.default_rng(seed)
+        self.draw_from(seed)
         self.time, self.banned = 0, set()
         self.agents = [agent for agent in self.possible_agents if agent == 0 or self.rng.random() < 0.7]
         return self.seen(self.agents), {agent: {"opened": self.time} for agent in self.agents}

@@ -6,9 +6,10 @@ from functools import partial
 import numpy as np
 import pytest
 from gymnasium import spaces
-from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo import ParallelEnv
 
 import vecwrap
+from tests.agents import Alike, InTurns
 from vecwrap import OpponentPool
 from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.selfplay import learner_rows
@@ -25,7 +26,7 @@ def sooner(monkeypatch):
     monkeypatch.setattr(learner_rows, "MAX_UNPLAYED", 8)
 
 
-class Table(AECEnv):
+class Table(InTurns):
     """In turns: ann opens and may resign or knock bob out, in which case she and cyd play on; else bob moves once."""
 
     metadata = {"name": "table", "render_modes": []}
@@ -37,20 +38,10 @@ class Table(AECEnv):
         self.shares, self.games = shares, 0
         self.spaces = spaces.Box(-9, 9, (2,), np.float64), spaces.Discrete(2)
 
-    def observation_space(self, agent):
-        return self.spaces[0]
-
-    def action_space(self, agent):
-        return self.spaces[1]
-
     def reset(self, seed=None, options=None):
-        if seed is not None or not hasattr(self, "rng"):
-            self.rng = np.random.default_rng(seed)
-        self.agents = self.possible_agents[:]
-        self.rewards, self._cumulative_rewards = dict.fromkeys(self.agents, 0.0), dict.fromkeys(self.agents, 0.0)
-        self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
+        self.begin(seed)
         self.infos = {agent: {} for agent in self.agents}
-        self.agent_selection, self._skip_agent_selection = "ann", None
+        self.agent_selection = "ann"
         self.time, self.games = 0, self.games + 1
         self.plan = self.plans()
 
@@ -320,7 +311,7 @@ def test_of_a_team_an_agent_that_is_out_before_its_first_move_has_its_own_game(m
             assert [(float(one["r"]), int(one["l"])) for one in rows] == expected
 
 
-class Late(ParallelEnv):
+class Late(Alike, ParallelEnv):
     """Bob joins after two steps, if the game is not over by then; or never, or is done at once."""
 
     metadata = {"name": "late"}
@@ -330,15 +321,8 @@ class Late(ParallelEnv):
     def __init__(self):
         self.spaces = spaces.Box(-9, 9, (2,), np.float64), spaces.Discrete(2)
 
-    def observation_space(self, agent):
-        return self.spaces[0]
-
-    def action_space(self, agent):
-        return self.spaces[1]
-
     def reset(self, seed=None, options=None):
-        if seed is not None or not hasattr(self, "rng"):
-            self.rng = np.random.default_rng(seed)
+        self.draw_from(seed)
         self.agents, self.time, self.plan = ["ann"], 0, int(self.rng.integers(2))
         return {"ann": np.zeros(2)}, {"ann": {}}
 

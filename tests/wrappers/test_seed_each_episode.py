@@ -1,5 +1,6 @@
 """Seeds and options of every episode: the same on every backend and in every mode, and nothing played outside."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -14,7 +15,7 @@ import vecwrap
 from tests.backs import DummyBackend, EngineBackend, ShmemBackend, SubprocessBackend
 from tests.streams import Lives
 from tests.toys import LastLife
-from tests.waiting import gone
+from tests.waiting import gone, until
 from vecwrap.errors import CheckpointError, PlanError, SpecError, SubEnvError
 from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.testing.toys import BadManners
@@ -262,17 +263,39 @@ def test_what_is_lost_goes_on_with_the_entry_after_the_lost_episodes(
         assert played == [entry(episode, i) for episode in range(len(played))]
 
 
+class Waits(Breaks):
+    """Takes a step when there is a file."""
+
+    def __init__(self, gate):
+        super().__init__(9)
+        self.gate = gate
+
+    def step(self, action):
+        assert until(self.gate.exists)
+        return super().step(action)
+
+
+@pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize("use", ["cycle", "once"])
-def test_what_rests_when_its_worker_ends_leaves_no_entry_out(use):
-    made = ShmemBackend([partial(Breaks, 1), partial(Breaks, 9)], autoreset="episodic", on_failure="restart", workers=1)
-    with SeedEachEpisode(made, range(100, 108), use=use) as env:
+def test_what_rests_when_its_worker_ends_leaves_no_entry_out(use, tmp_path):
+    """It is made anew while the same call still waits for another worker."""
+    gate = tmp_path / "gate"
+    makers = [partial(Breaks, 1), partial(Breaks, 9), partial(Waits, gate)]
+    made = ShmemBackend(makers, autoreset="episodic", on_failure="restart", workers=2)
+    with SeedEachEpisode(made, range(100, 112), use=use) as env:
         first = env.reset()[1]["episode_seed"]
-        env.step([0, 0])
-        ended = env.step([0, 2])[3]
-        assert ended.tolist() == [False, True]
+        gate.touch()
+        env.step([0, 0, 0])
+        gate.unlink()
+        env.step_async([0, 2, 0])
+        worker = made.runner._workers[0]
+        while worker.restarts < 1 or not worker.is_up() or worker.owes():
+            with contextlib.suppress(TimeoutError):
+                env.step_wait(timeout=0.01)
+        gate.touch()
+        assert env.step_wait()[3].tolist() == [False, True, False]
         second = env.reset()[1]["episode_seed"]
-        step = 1 if use == "cycle" else 2
-        assert second.tolist() == (first + step).tolist()
+        assert second.tolist() == (first + (1 if use == "cycle" else 3)).tolist()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -12,7 +12,8 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import CheckpointError, PlanError, did_you_mean, read_names
 from vecwrap.rows.step_result import IntArray
-from vecwrap.selfplay.learner_rows import INFOS, LearnerRows
+from vecwrap.selfplay.learner_games import INFOS
+from vecwrap.selfplay.learner_rows import LearnerRows
 from vecwrap.selfplay.moves import Moves, Side
 from vecwrap.selfplay.pool import OpponentPool, opened
 from vecwrap.selfplay.results import score_of
@@ -170,11 +171,11 @@ class Opponents(VecEnvWrapper):
 
     @property
     def opponents(self) -> tuple[str, ...]:
-        return tuple(self._learner.opponents)
+        return tuple(self._learner.games.opponents)
 
     @property
     def seats(self) -> IntArray:
-        return self._learner.seats.copy()
+        return self._learner.games.seats.copy()
 
     def _draw(self, rng: np.random.Generator) -> tuple[str, Sequence[int]]:
         known = self.pool.current is not None or not self.pool.members

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.errors import ArgumentError, CheckpointError, PlanError, VecwrapError, did_you_mean, text_of
-from vecwrap.rows.saved import fitting
+from vecwrap.errors import ArgumentError, CheckpointError, PlanError, did_you_mean, text_of
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.selfplay.arrays import own_arrays
 from vecwrap.selfplay.policies import Make, Policies, Policy
-from vecwrap.selfplay.pool_files import LABEL, Fact, PoolFolder, Shared, Snapshot, is_name, order
+from vecwrap.selfplay.pool_files import (
+    Fact,
+    PoolFolder,
+    Shared,
+    Snapshot,
+    State,
+    agreed,
+    found_again,
+    order,
+    refuse_description,
+)
 from vecwrap.selfplay.ratings import Ratings, bradley_terry
 from vecwrap.selfplay.results import CURRENT, LEARNER, Results, WinRates, read_rows
 from vecwrap.selfplay.sampling import Rule, pick, rule_of, shares
 from vecwrap.selfplay.scripted import RANDOM
-
-_OF_FACTS = (bool, int, float, str, type(None))
-_LABEL = re.compile(LABEL)
 
 
 class OpponentPool:
@@ -120,7 +126,6 @@ class OpponentPool:
         self._hidden: set[str] = set()  # those that a loaded state does not know
         self._policies: dict[str, Policy] = {}
         self._rates = WinRates(decay)
-        self._rules: dict[str, Rule] = {}
         self._writer = secrets.token_hex(8)
         self._agree()
         self.refresh()
@@ -131,7 +136,7 @@ class OpponentPool:
     def members(self) -> tuple[str, ...]:
         """Who can be drawn: scripted members, then snapshots from the oldest to the newest."""
         keep = self._shared.keep or len(self._snapshots)
-        return (*self._scripted, *list(self._snapshots)[max(0, len(self._snapshots) - keep) :])
+        return (*self._scripted, *list(self._snapshots)[-keep:])
 
     def __len__(self) -> int:
         return len(self.members)
@@ -205,16 +210,14 @@ class OpponentPool:
             return policy
         arrays = own_arrays(policy, self._where)
         if self._folder is None:
-            raise ArgumentError(
-                f"{self._where}: a pool without a folder keeps no snapshots; expected OpponentPool(dir)"
-            )
+            raise ArgumentError("pool: a pool without a folder keeps no snapshots; expected OpponentPool(dir)")
         if not self._makers.can_make:
             raise ArgumentError(
                 f"{self._where}: add: expected a pool that can make policies from arrays, got one without make; give "
                 'OpponentPool(dir, make="module:function")'
             )
         kept = dict(facts or {})
-        _refuse_description(label, kept, f"{self._where}: add")
+        refuse_description(label, kept, f"{self._where}: add")
         self._write_shared()
         self.refresh()
         number = 1 + max((order(name)[0] for name in self._snapshots), default=0)
@@ -224,17 +227,13 @@ class OpponentPool:
         if take_results:
             self.results.rename(LEARNER, name)
         self.save()
-        self._delete_old()
+        keep = self._shared.keep or len(self._snapshots)
+        for old in list(self._snapshots)[: -2 * keep]:
+            self._folder.remove_snapshot(old)
+            del self._snapshots[old]
+            self._policies.pop(old, None)
         self._folder.remove_abandoned()
         return name
-
-    def _delete_old(self) -> None:
-        assert self._folder is not None
-        keep = self._shared.keep or len(self._snapshots)
-        for name in list(self._snapshots)[: max(0, len(self._snapshots) - 2 * keep)]:
-            self._folder.remove_snapshot(name)
-            del self._snapshots[name]
-            self._policies.pop(name, None)
 
     def use_make(self, make: Make) -> None:
         """Make policies with this function, if the pool does not know how yet.
@@ -265,25 +264,15 @@ class OpponentPool:
             if name in self._scripted:
                 self._policies[name] = self._makers.scripted(name)
             elif name in self._snapshots:
-                self._policies[name] = self._made(name)
+                assert self._folder is not None
+                snapshot = self._snapshots[name]
+                arrays = self._folder.read_arrays(name, snapshot)
+                self._policies[name] = self._makers.make(name, arrays, snapshot.arrays)
             else:
                 near = did_you_mean(name, self.members)
                 members = ", ".join(self.members)[:1000] or "none"
                 raise ArgumentError(f'{self._where}: there is no member "{name}".{near} Members: {members}')
         return self._policies[name]
-
-    def _made(self, name: str) -> Policy:
-        assert self._folder is not None
-        snapshot = self._snapshots[name]
-        try:
-            arrays = self._folder.read_arrays(name, snapshot)
-        except FileNotFoundError:
-            self._folder.exists()  # which says so if the folder is gone
-            raise CheckpointError(
-                f"{self._where}: {name}: its file was deleted, by hand or by a process that keeps fewer; the others "
-                "can still be drawn. Raise keep, or put the file back"
-            ) from None
-        return self._makers.make(name, arrays, snapshot.arrays)
 
     # -- the game -----------------------------------------------------------------------------------------------------
 
@@ -306,30 +295,18 @@ class OpponentPool:
         Raises:
             CheckpointError: the pool's folder is of another game.
         """
-        self._agree(_one_line(observation_space), _one_line(action_space), pipeline)
+        seen, done = (" ".join(str(space).split()) for space in (observation_space, action_space))
+        self._agree(Shared(observation_space=seen, action_space=done, pipeline=pipeline))
         self._makers.action_space = action_space
         if write and self._folder is not None and self._folder.exists():
             self._write_shared()
 
-    def _agree(
-        self, observation_space: str | None = None, action_space: str | None = None, pipeline: str | None = None
-    ) -> Shared:
+    def _agree(self, given: Shared | None = None) -> Shared:
         """Take over from the folder what is not known here, and refuse one that is of another game or make."""
         kept = Shared() if self._folder is None else self._folder.read_shared()
         self._makers.use(kept.make)
-        here = Shared(keep=self._shared.keep or kept.keep)
-        given = {"observation_space": observation_space, "action_space": action_space, "pipeline": pipeline}
-        for key, mine in {"make": self._makers.path, **given}.items():
-            for one in (mine, getattr(self._shared, key), getattr(kept, key)):
-                known = getattr(here, key)
-                if known is None:
-                    setattr(here, key, one)
-                elif one not in (None, known):
-                    remedy = "leave make out, or correct pool.json" if key == "make" else "give another folder"
-                    raise CheckpointError(
-                        f"{self._where}: {key}: expected a pool of {known}, got one of {one}; {remedy}"
-                    )
-        self._shared = here
+        here = [Shared(make=self._makers.path), given or Shared(), self._shared]
+        self._shared = agreed(self._where, [*here, kept])
         return kept
 
     def _write_shared(self) -> None:
@@ -391,9 +368,7 @@ class OpponentPool:
             ArgumentError: a pool without members, or invalid weights.
             SpecError: no such rule, or one that ``imports`` refuses.
         """
-        rule = sample if callable(sample) else self._rules.get(sample)
-        if rule is None:
-            rule = self._rules[str(sample)] = rule_of(sample, self._where, imports=self._imports)
+        rule = rule_of(sample, self._where, imports=self._imports)
         return shares(rule, self.members, np.array([self.win_rate(name) for name in self.members]), self._where)
 
     # -- results ------------------------------------------------------------------------------------------------------
@@ -493,58 +468,25 @@ class OpponentPool:
             CheckpointError: it does not fit, or the folder lacks a member.
         """
         try:
-            digests = {
-                fitting(name, ""): fitting(digest, "") for name, digest in fitting(state["snapshots"], [], "snapshots")
-            }
-            if not all(map(is_name, digests)):
-                raise ValueError("snapshots: expected names such as 000001, got others")
-            scripted = fitting(state["scripted"], [], "scripted")
-            scripted = sorted(self._makers.checked_scripted(fitting(name, "")) for name in scripted)
-            results = Results(read_rows(state["results"], "results"))
-            rates = WinRates(self._rates.decay, fitting(state["rates"], [], "rates"))
-            writer = fitting(state["writer"], "", "writer")
-            if not re.fullmatch(r"[0-9a-f]{16}", writer):
-                raise ValueError(f"writer: expected 16 hexadecimal digits, got {writer!r}")
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, VecwrapError):
-                raise
+            saved = msgspec.convert(state, State)
+            results = Results(read_rows(saved.results, "results"))
+            rates = WinRates(self._rates.decay, saved.rates)
+        except (TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{self._where}: expected a state as state_dict gave it, got another one ({text_of(error)[:500]})"
             ) from None
-        found = self._find_again(digests)
+        scripted = sorted(map(self._makers.checked_scripted, saved.scripted))
+        found = found_again(self._folder, saved, self._shared.keep, self._where)
         there = set()
         if self._folder is not None:
             there = {*self._folder.snapshot_names(), *self._folder.scripted_members()}
         self._hidden = there - found.keys() - {*scripted}
         self._snapshots, self._scripted, self._policies = found, scripted, {}
-        self.results, self._rates, self._writer = results, rates, writer
-
-    def _find_again(self, digests: dict[str, str]) -> dict[str, Snapshot]:
-        """Return the snapshots of a state as far as they are still in the folder; its members must be."""
-        found = {}
-        for name, digest in digests.items():
-            with contextlib.suppress(FileNotFoundError):
-                if self._folder is not None:
-                    found[name] = self._folder.read_snapshot(name)
-            if name in found and found[name].digest != digest:
-                raise CheckpointError(
-                    f"{self._where}: {name}: the state knows another snapshot of this name; give the pool that it was "
-                    "saved with"
-                )
-        members = list(digests)[-(self._shared.keep or len(digests)) :]
-        if missing := [name for name in members if name not in found]:
-            raise CheckpointError(
-                f"{self._where}: the state knows {', '.join(missing)[:500]}, which the folder no longer has; put the "
-                "files back, or resume with a new pool"
-            )
-        return found
+        self.results, self._rates, self._writer = results, rates, saved.writer
 
 
 def opened(pool: Any, where: str = "opponents") -> OpponentPool:
-    """Return the pool that an argument stands for: a pool, its folder, or a list of scripted members.
-
-    Nothing is imported for it yet.
-    """
+    """Return the pool that an argument stands for, importing nothing yet: a pool, its folder, or a list of names."""
     if isinstance(pool, OpponentPool):
         return pool
     if isinstance(pool, (str, os.PathLike)):
@@ -555,18 +497,3 @@ def opened(pool: Any, where: str = "opponents") -> OpponentPool:
         f'{where}: pool: expected an OpponentPool, its folder, or a list of scripted members such as ["{RANDOM}"], got '
         f"{str(pool)[:100]}"
     )
-
-
-def _refuse_description(label: str, facts: dict[Any, Any], where: str) -> None:
-    """Refuse a label that is no part of a file's name, and facts that JSON does not give back as they are."""
-    if label and not _LABEL.fullmatch(label):
-        raise ArgumentError(f'{where}: label: expected at most 100 letters, digits and "_.-", got "{label}"')
-    for key, value in facts.items():
-        if type(key) is not str or type(value) not in _OF_FACTS:
-            raise ArgumentError(
-                f"{where}: facts: expected numbers and text by name, got {key!r}: {type(value).__name__}"
-            )
-
-
-def _one_line(space: spaces.Space[Any]) -> str:
-    return " ".join(str(space).split())

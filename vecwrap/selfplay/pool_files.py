@@ -21,10 +21,10 @@ import contextlib
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -38,9 +38,10 @@ from vecwrap.selfplay.results import Row, read_rows
 
 Fact: TypeAlias = bool | int | float | str | None
 FORMAT = 1
-LABEL = r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,99}"
-_NAME = re.compile(rf"[0-9]{{1,20}}(-{LABEL})?")
+_LABEL = r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,99}"
+_NAME = rf"[0-9]{{1,20}}(-{_LABEL})?"
 _DTYPE = re.compile(r"[<>|][biufcSU][0-9]{1,10}")
+_OURS = "a file of a pool as vecwrap writes it"
 _FOLDERS = ("members", "scripted", "results")
 _Read = TypeVar("_Read")
 
@@ -82,6 +83,51 @@ class Table(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     results: list[list[Any]]
 
 
+class State(msgspec.Struct, kw_only=True, frozen=True):
+    """What a pool's ``state_dict`` returns."""
+
+    snapshots: list[tuple[Annotated[str, msgspec.Meta(pattern=rf"\A{_NAME}\Z")], str]]  # names and digests
+    scripted: list[str]
+    results: list[Any]
+    rates: list[Any]
+    writer: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{16}\Z")]
+
+
+def agreed(where: str, known: Sequence[Shared]) -> Shared:
+    """Return what several know together, of ``keep`` what the first says; CheckpointError if they disagree."""
+    together = Shared()
+    for key in ("keep", "make", "observation_space", "action_space", "pipeline"):
+        for one in [getattr(shared, key) for shared in known]:
+            first = getattr(together, key)
+            if first is None:
+                setattr(together, key, one)
+            elif key != "keep" and one not in (None, first):
+                remedy = "leave make out, or correct pool.json" if key == "make" else "give another folder"
+                raise CheckpointError(f"{where}: {key}: expected a pool of {first}, got one of {one}; {remedy}")
+    return together
+
+
+def found_again(folder: PoolFolder | None, saved: State, keep: int | None, where: str) -> dict[str, Snapshot]:
+    """Return the snapshots of a state as far as they are still in the folder; its members must be."""
+    digests = dict(saved.snapshots)
+    found = {}
+    for name, known in digests.items():
+        with contextlib.suppress(FileNotFoundError):
+            if folder is not None:
+                found[name] = folder.read_snapshot(name)
+        if name in found and found[name].digest != known:
+            raise CheckpointError(
+                f"{where}: {name}: the state knows another snapshot of this name; give the pool that it was saved with"
+            )
+    members = list(digests)[-(keep or len(digests)) :]
+    if missing := [name for name in members if name not in found]:
+        raise CheckpointError(
+            f"{where}: the state knows {', '.join(missing)[:500]}, which the folder no longer has; put the files back, "
+            "or resume with a new pool"
+        )
+    return found
+
+
 class PoolFolder:
     """Reads and writes the files of one pool; a folder that does not exist is created by ``write_shared``."""
 
@@ -106,7 +152,7 @@ class PoolFolder:
         if not self.exists():
             return Shared()
         path = self.path / "pool.json"
-        shared = self._read(path, Shared)
+        shared = read_json(path, Shared, _OURS)
         if shared.format != FORMAT:
             raise CheckpointError(
                 f"{path}: format: expected {FORMAT}, got {shared.format}; it was written by another version of vecwrap"
@@ -149,12 +195,19 @@ class PoolFolder:
         with self._reading():
             if path.lstat().st_size == 0:  # a file system without links shows the name a moment before the contents
                 raise FileNotFoundError(path)
-        return self._read(path, Snapshot)
+        return read_json(path, Snapshot, _OURS)
 
     def read_arrays(self, name: str, snapshot: Snapshot) -> Arrays:
-        """Return a snapshot's arrays, which are those that were added; FileNotFoundError if there are none."""
+        """Return a snapshot's arrays, which are those that were added."""
         path = self._folder("members") / f"{name}.npz"
-        arrays = _read_npz(path)
+        try:
+            arrays = _read_npz(path)
+        except FileNotFoundError:
+            self.exists()  # which says so if the folder is gone
+            raise CheckpointError(
+                f"{self.path}: {name}: its file was deleted, by hand or by a process that keeps fewer; the others can "
+                "still be drawn. Raise keep, or put the file back"
+            ) from None
         if form_of(arrays) != snapshot.arrays:
             raise CheckpointError(
                 f"{path}: expected the arrays that {name}.json lists ({form_text(snapshot.arrays)}), got "
@@ -246,24 +299,18 @@ class PoolFolder:
         for stem in self._stems(folder):
             path = self._folder(folder) / f"{stem}.json"
             try:
-                yield path, self._read(path, kind)
+                yield path, read_json(path, kind, _OURS)
             except FileNotFoundError:  # removed a moment ago
                 self.exists()
 
     def _stems(self, folder: str) -> list[str]:
         """The names of the JSON files in a folder; those of files that are being written begin with a dot."""
-        if not self.exists():
-            return []
-        try:
-            with self._reading():
+        if self.exists():
+            with contextlib.suppress(FileNotFoundError), self._reading():
                 names = [path.name for path in self._folder(folder).iterdir()]
-        except FileNotFoundError:
-            self.exists()
-            return []
-        return sorted(name.removesuffix(".json") for name in names if name.endswith(".json") and name[0] != ".")
-
-    def _read(self, path: Path, kind: type[_Read]) -> _Read:
-        return read_json(path, kind, "a file of a pool as vecwrap writes it")
+                return sorted(name.removesuffix(".json") for name in names if name.endswith(".json") and name[0] != ".")
+            self.exists()  # which says so if the folder is gone
+        return []
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -297,13 +344,24 @@ def _reason(error: BaseException) -> str:
 
 def is_name(name: str) -> bool:
     """Whether a snapshot can have this name: a number, and maybe a label."""
-    return _NAME.fullmatch(name) is not None
+    return re.fullmatch(_NAME, name) is not None
 
 
 def order(name: str) -> tuple[int, str]:
     """Return what snapshots are sorted by: their number, then their label."""
     number = name.partition("-")[0]
     return (int(number) if number.isdecimal() else 0), name
+
+
+def refuse_description(label: str, facts: dict[Any, Any], where: str) -> None:
+    """Refuse a label that is no part of a file's name, and facts that JSON does not give back as they are."""
+    if label and not re.fullmatch(_LABEL, label):
+        raise ArgumentError(f'{where}: label: expected at most 100 letters, digits and "_.-", got "{label}"')
+    for key, value in facts.items():
+        if type(key) is not str or type(value) not in (bool, int, float, str, type(None)):
+            raise ArgumentError(
+                f"{where}: facts: expected numbers and text by name, got {key!r}: {type(value).__name__}"
+            )
 
 
 def _json_of(value: Any) -> Any:

@@ -19,7 +19,7 @@ from vecwrap.pipeline.build import build, read
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows import batch as batches
 from vecwrap.rows.step_result import StepResult
-from vecwrap.selfplay.learner_rows import STREAM
+from vecwrap.selfplay.learner_games import STREAM
 from vecwrap.selfplay.moves import Moves
 from vecwrap.selfplay.pool import OpponentPool, opened
 from vecwrap.selfplay.ratings import Ratings, bradley_terry_by_seed
