@@ -97,7 +97,7 @@ class Dummy(Runner):
         return self.local.answers()
 
     def envs(self) -> list[Any] | None:
-        return self.local.envs
+        return self.local.group.envs()
 
     def engines(self) -> Sequence[Any]:
         return [source.vector_env for source in self.local.sources if isinstance(source, Engine)]

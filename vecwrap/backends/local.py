@@ -60,7 +60,7 @@ class LocalRows:
                 f"expected sub-environments {env_ids[0]} to {env_ids[-1]} to be all rows of {len(factories)} sources "
                 f"of {num_rows_of(factories)}, whose rows step together"
             )
-        self._group = SourceGroup(env_ids[0], factories, is_own=is_interrupt, came=interrupts.came)
+        self.group = SourceGroup(env_ids[0], factories, is_own=is_interrupt, came=interrupts.came)
         self._slots: Slots
         self._jobs: deque[_Job] = deque()
         self._calls: tuple[str, Sequence[int], Sequence[tuple[Any, ...]]] = "", (), ()
@@ -74,22 +74,17 @@ class LocalRows:
 
         ``restart``: lost ones are recreated, so that an error says why these are not.
         """
-        return make_all(self._group, mode, debug=debug, restart=restart)
+        return make_all(self.group, mode, debug=debug, restart=restart)
 
     @property
     def sources(self) -> Sequence[Source]:
         """All that are open."""
-        return self._group.sources
-
-    @property
-    def envs(self) -> list[Any] | None:
-        """The environments of these, as of ``SourceGroup``."""
-        return self._group.envs()
+        return self.group.sources
 
     def attach(self, slots: Slots) -> None:
         """Set where the results go: into these slots."""
         self._slots = slots
-        self._group.attach(slots, self._env_ids.start)
+        self.group.attach(slots, self._env_ids.start)
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -107,12 +102,12 @@ class LocalRows:
         """Step all rows; False if one failed. Only where a row fails or Ctrl-C comes, a job is left."""
         if self._frames is not self._frames_set:
             self._set_frames(self._frames)
-        if self._group.take_actions:
-            done, failures = self._group.step(self._group.rows, self._slots.own_actions(actions))
+        if self.group.take_actions:
+            done, failures = self.group.step(self.group.rows, self._slots.own_actions(actions))
         else:
             self._slots.actions.fill(slice(None), actions)
-            done, failures = self._group.step(self._group.rows)
-        if done == self._group.all_rows:
+            done, failures = self.group.step(self.group.rows)
+        if done == self.group.all_rows:
             return True
         self._slots.actions.fill(slice(None), actions)
         job = _Job(self._env_ids, None, None, self._frames, len(done) + len(failures), done, failures)
@@ -139,7 +134,7 @@ class LocalRows:
 
     def shuffle(self, order: np.random.Generator) -> None:
         """Put the requests into a random order, row by row."""
-        assert not self._group.of_several, "rows of engines and games come together"
+        assert not self.group.of_several, "rows of engines and games come together"
         rows = [job.row(k) for job in self._jobs for k in range(job.begun, len(job.env_ids))]
         self._jobs = deque(rows[k] for k in order.permutation(len(rows)))
 
@@ -165,12 +160,12 @@ class LocalRows:
         while job.begun < len(job.env_ids):
             self._interrupts.hold()
             begin = job.begun
-            end = begin + self._group.first_of(job.env_ids[begin:]) if one else len(job.env_ids)
+            end = begin + self.group.first_of(job.env_ids[begin:]) if one else len(job.env_ids)
             rows = job.env_ids[begin:end]
             if job.seeds is None:
-                done, failures = self._group.step(rows)
+                done, failures = self.group.step(rows)
             else:
-                done, failures = self._group.reset(rows, job.seeds[begin:end], job.options)
+                done, failures = self.group.reset(rows, job.seeds[begin:end], job.options)
             job.begun += len(done) + len(failures)
             job.done += done
             job.failures += failures
@@ -182,12 +177,12 @@ class LocalRows:
                 self._interrupts.let_through()
 
     def _set_frames(self, frames: Sequence[Frames]) -> None:
-        self._group.want_frames(frames)
+        self.group.want_frames(frames)
         self._frames_set = frames
 
     def recreate(self, takeovers: dict[int, Takeover]) -> list[Failure]:
         """Make lost sub-environments once more; return the failures."""
-        return self._group.restore(list(takeovers), list(takeovers.values()))
+        return self.group.restore(list(takeovers), list(takeovers.values()))
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         """Request a call to the sources of these rows, each with its arguments."""
@@ -198,11 +193,11 @@ class LocalRows:
         """Return what ``ask`` gave, values and failures; after an interrupt go on, and run no call twice."""
         method, env_ids, arguments = self._calls
         while env_ids:
-            number = self._group.first_of(env_ids)
+            number = self.group.first_of(env_ids)
             now = method, env_ids[:number], arguments[:number]
             env_ids, arguments = env_ids[number:], arguments[number:]
             self._calls = method, env_ids, arguments
-            values, failures = self._group.call(*now)
+            values, failures = self.group.call(*now)
             self._values.update(values)
             self._failures += failures
             if failures:
@@ -212,7 +207,7 @@ class LocalRows:
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         """Close them all, despite errors and interrupts; then raise the first error. Engines may be in a hurry."""
         self._jobs.clear()
-        close_all(self._group, timeout, terminate)
+        close_all(self.group, timeout, terminate)
 
 
 def make_all(group: SourceGroup, mode: Autoreset, *, debug: bool, restart: bool) -> dict[int, Description]:

@@ -28,7 +28,8 @@ class Backend(VecEnv):
 
     Args:
         runner: where the sub-environments run, with the options of its own.
-        factories: one callable per sub-environment, which returns a ``gymnasium.Env``.
+        factories: one callable for each sub-environment, which returns a ``gymnasium.Env``; of engines or games one
+            ``EngineFactory`` or ``GameFactory`` (``vecwrap.sources.making``) for each.
         autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
         copy: return fresh arrays with each result; False returns views that the next step overwrites.
         batch_size: how many rows ``recv`` waits for; None waits for all that are pending.

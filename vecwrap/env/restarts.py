@@ -322,9 +322,7 @@ class Recovery:
             return self._resets[i]
         if self._mode is Autoreset.SAME_STEP or (self._mode is Autoreset.NEXT_STEP and self._begins(np.array([i]))[0]):
             return Reset()
-        slots.rewards[i] = slots.raw_rewards[i] = 0.0
-        slots.acted[i] = slots.completed[i] = slots.live[i] = False
-        slots.first[i] = slots.raw_dones[i] = slots.raw_first[i] = False
+        slots.rest(slice(i, i + 1), keep_dones=True)
         if self._agents:
             slots.waits[i] = slots.gone[i] = True
         slots.observations.put(i, row(self._shown, i))

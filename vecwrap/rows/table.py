@@ -87,13 +87,12 @@ class Slots:
         return self.actions.get_all(range(self.num_rows))
 
     def rest(self, rows: slice, *, keep_dones: bool = False) -> None:
-        """Have nothing happen in rows, and nobody move; ``keep_dones``: what has ended goes on saying so."""
+        """Have nothing happen in rows; ``keep_dones``: what has ended goes on saying so."""
         self._numbers[:2, rows] = 0.0
         if keep_dones:
             self._flags[:3, rows] = self._flags[5:8, rows] = False
         else:
             self._flags[:8, rows] = False
-        self.waits[rows] = True
 
     # -- infos and frames ----------------------------------------------------------------------------------------------
 

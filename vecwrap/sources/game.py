@@ -142,6 +142,7 @@ class Game(Source):
         slots, at = self._slots, self._at
         keeps_dones = self.mode is Autoreset.EPISODIC and not self._beginning
         slots.rest(at, keep_dones=keeps_dones)
+        slots.waits[at] = True
         if keeps_dones:  # but not of an agent that came back in the step in which it left
             slots.terminations[at] &= slots.gone[at]
             slots.truncations[at] &= slots.gone[at]

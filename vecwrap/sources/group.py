@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby, repeat
+from itertools import groupby, repeat, takewhile
 from typing import Any, TypeVar
 
 from vecwrap.rows.step_result import Autoreset, Frames
@@ -162,11 +162,9 @@ class SourceGroup:
 
     def first_of(self, rows: Sequence[int]) -> int:
         """Return how many of these rows, from the first on, are of the same source."""
-        source = self._source_of[rows[0] - self._first_row]
-        number = 1
-        while number < len(rows) and self._source_of[rows[number] - self._first_row] is source:
-            number += 1
-        return number
+        first = self._first_row
+        source = self._source_of[rows[0] - first]
+        return sum(1 for _ in takewhile(lambda row: self._source_of[row - first] is source, rows))
 
     def in_groups(self, rows: Sequence[int]) -> list[list[int]]:
         """Return these rows source by source."""

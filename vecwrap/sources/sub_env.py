@@ -426,11 +426,9 @@ class SubEnv(Source):
             self._reset(None, None)
             return
         assert self.mode is Autoreset.EPISODIC, "the backend refuses to step an ended row"
-        slots, row = self._slots, self._row  # the row rests: observation and done flags stay as they are
-        slots.rewards[row] = slots.raw_rewards[row] = 0.0
-        slots.acted[row] = slots.completed[row] = slots.live[row] = False
-        slots.first[row] = slots.raw_dones[row] = slots.raw_first[row] = False
-        slots.forget_info(row)
+        row = self._row
+        self._slots.rest(slice(row, row + 1), keep_dones=True)  # the observation stays too
+        self._slots.forget_info(row)
 
     def _raw_of_reset(self) -> tuple[float, bool, bool]:
         if self._tap is None:
