@@ -20,7 +20,7 @@ from vecwrap.backends.workers.launch import ONE_THREAD, worker_environment, work
 from vecwrap.backends.workers.link import Link
 from vecwrap.backends.workers.options import ProcessOptions, check_start_method
 from vecwrap.backends.workers.shared import _CORE, _DONE, Bell
-from vecwrap.backends.workers.shares import share_out
+from vecwrap.backends.workers.shares import rows_of, share_out, sources_per_worker
 from vecwrap.errors import BackendError, PlanError
 from vecwrap.testing import toy
 from vecwrap.testing.toys import Holdings, assert_nothing_left
@@ -44,8 +44,9 @@ def test_so_many_a_worker_and_the_last_one_fewer(num_envs, envs_per_worker):
 
 def test_no_game_is_split():
     expected = [range(4), range(4, 6)]
-    assert share_out(6, 2, None, together=2) == expected
-    assert share_out(6, None, 4, together=2) == expected
+    for workers, each in ((2, None), (None, 4)):
+        shares = share_out(3, workers, sources_per_worker(each, 2))
+        assert [rows_of(share, 2) for share in shares] == expected
 
 
 @pytest.mark.parametrize(("workers", "envs_per_worker"), [(0, None), (-1, None), (None, 0), (2, 2)])
