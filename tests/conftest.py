@@ -80,7 +80,6 @@ BOUNDS = (
     "tests/cli/test_plot.py",
 )
 NOT_BOUNDS = (
-    "tests/rows/test_json_types.py",
     "tests/selfplay/",
     "tests/wrappers/test_around_games.py",
     "tests/selfplay/test_opponents.py",
