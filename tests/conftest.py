@@ -82,7 +82,6 @@ BOUNDS = (
     "tests/cli/test_plot.py",
 )
 NOT_BOUNDS = (
-    "tests/rows/test_json_types.py",
     "tests/wrappers/test_around_games.py",
     "tests/wrappers/test_viewer.py",
 )

@@ -12,8 +12,7 @@ import pytest
 from vecwrap.cli import main
 from vecwrap.cli.pipelines import read_pipeline
 from vecwrap.errors import SpecError
-from vecwrap.pipeline.build import read
-from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.spec import PipelineSpec, as_spec
 from vecwrap.pipeline.words import BackendSpec
 
 CARTPOLE = """\
@@ -55,7 +54,7 @@ def test_a_file_is_a_file_and_all_else_a_line():
      "CartPole-v1|monitor:runs/a.yml"],
 )  # fmt: skip
 def test_a_line_may_end_as_a_files_name_does(line, capsys):
-    assert read_pipeline(line) == read(line) == PipelineSpec.parse(line)
+    assert read_pipeline(line) == as_spec(line) == PipelineSpec.parse(line)
     main(["check", line])
     assert "cannot be read" not in capsys.readouterr().err
     Path("a n=1 | b.yaml").write_text(CARTPOLE)

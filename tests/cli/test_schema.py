@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vecwrap.cli import main
-from vecwrap.cli.schema import pipeline_schema
+from vecwrap.cli.schema import json_type, pipeline_schema
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.files import read_file, read_yaml
@@ -180,6 +181,11 @@ def test_the_options_of_every_backend_are_there():
     assert {told.get("const") for told in name["anyOf"]} >= {*backends.names(), "auto"}
     assert set(mapping["properties"]) >= {"name", "workers", "envs_per_worker", "start_method", "on_failure"}
     assert all(option["description"] for key, option in mapping["properties"].items() if key != "name")
+
+
+def test_a_type_that_json_has_not_takes_anything():
+    assert json_type(int | None) == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    assert json_type(Callable[[int], int]) == json_type("NotEvaluated") == json_type(Path) == {}
 
 
 def test_each_key_of_a_pipeline_is_there_with_its_help():

@@ -10,12 +10,12 @@ import gymnasium
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError
-from vecwrap.pipeline.build import build_plan, read
+from vecwrap.pipeline.build import build_plan
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.files import is_file
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.spec import PipelineSpec, as_spec
 from vecwrap.pipeline.words import BACKEND_OPTIONS
 from vecwrap.rows import batch as batches
 from vecwrap.rows.gymnasium_form import element
@@ -70,7 +70,7 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
             "register: stats: expected a file written by save, got an environment, which Gymnasium cannot copy; pass "
             "it to gymnasium.make_vec instead."
         )
-    read(pipeline)
+    as_spec(pipeline)
     if isinstance(pipeline, Path) or (isinstance(pipeline, str) and is_file(pipeline)):
         pipeline = str(Path(pipeline).absolute())
     gymnasium.registry.pop(id, None)  # not earlier: if the new one is refused, the old one stays
@@ -92,7 +92,7 @@ def make_vec(
     settings["n"] = num_envs
     if max_episode_steps is not None:
         settings["env_kwargs.max_episode_steps"] = max_episode_steps
-    spec = in_mode(read(pipeline), mode, settings)
+    spec = in_mode(as_spec(pipeline), mode, settings)
     says_mode = spec.autoreset != Autoreset.SAME_STEP.value or ("autoreset",) in spec.source.places
     if "autoreset" not in settings and not says_mode:
         spec = spec.override(autoreset=Autoreset.NEXT_STEP.value)
@@ -149,7 +149,7 @@ def make(
             raise TypeError(f"make() got an unexpected keyword argument {key!r}; see vecwrap.register")
     own = {key: value for key, value in settings.items() if key.partition(".")[0] not in ("backend", *BACKEND_OPTIONS)}
     here = {"n": 1, "backend": "dummy", "autoreset": Autoreset.DISABLED.value, "batch_size": None}
-    return SingleEnv(build_plan(plan(in_mode(read(pipeline), mode, {**own, **here})), stats))
+    return SingleEnv(build_plan(plan(in_mode(as_spec(pipeline), mode, {**own, **here})), stats))
 
 
 def _refuse_a_number(where: str, settings: Mapping[str, Any]) -> None:

@@ -81,7 +81,7 @@ def _keys() -> dict[str, Json]:
     hints = typing.get_type_hints(PipelineSpec)
     keys: dict[str, Json] = {}
     for key in [key for key in KEYS if key != "eval"]:
-        known = {"anyOf": several[key]} if key in several else msgspec.json.schema(hints[key] | None)
+        known = {"anyOf": several[key]} if key in several else json_type(hints[key] | None)
         keys[key] = {**known, "description": helps.get(key, "")}  # python -OO has no docstrings
     return keys
 
@@ -112,8 +112,16 @@ def _backend(rows: Sequence[Row]) -> Json:
     for row in rows:
         for parameter in row.parameters:
             text = row.help.get(parameter.name, "")
-            properties[parameter.name] = {**msgspec.json.schema(parameter.annotation), "description": text}
+            properties[parameter.name] = {**json_type(parameter.annotation), "description": text}
     return {"anyOf": [name, {"type": "object", "properties": properties}]}
+
+
+def json_type(annotation: Any) -> Json:
+    """Return the JSON schema of a type; ``{}``, which takes anything, if it has none."""
+    try:
+        return msgspec.json.schema(annotation)
+    except TypeError:
+        return {}
 
 
 def _names(rows: Iterable[Row]) -> list[Json]:

@@ -18,10 +18,10 @@ from vecwrap.backends.dummy import around
 from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import Mistakes, PlanError, SpecError, brief
+from vecwrap.errors import Mistakes, PlanError, brief
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.fields import KEYS, refuse_unknown
-from vecwrap.pipeline.files import is_folder, names_file
+from vecwrap.pipeline.files import is_folder
 from vecwrap.pipeline.places import Place, Source, fail
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.run_folder import Run, read_run
@@ -34,7 +34,7 @@ from vecwrap.pipeline.run_output import (
     with_out,
     with_out_around,
 )
-from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.spec import PipelineSpec, as_spec
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_wrappers
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_around_engine
@@ -176,7 +176,7 @@ def build(
                     fail(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
                 refuse_unknown(key, ["env", *given, *_OF_THE_RUN], Source(otherwise=Place("build")))
         mistakes.raise_all()
-        spec = read(env).override(**changes)
+        spec = as_spec(env).override(**changes)
         if isinstance(spec.env, tuple):
             _warn_of_one_variable(spec.env)
         return _build(spec, stats, out, config)
@@ -415,18 +415,3 @@ def _refuse_nothing_learnt(env: VecEnv, pipeline: PipelineSpec) -> None:
                 "pipeline. If there are none, leave the wrapper out (eval: {wrappers: [...]}), or let it learn "
                 "(training: true)."
             )
-
-
-def read(env: Any) -> PipelineSpec:
-    """Read a pipeline in any form that ``build`` takes."""
-    if isinstance(env, PipelineSpec):
-        return env
-    if isinstance(env, Mapping):
-        return PipelineSpec.from_dict(env)
-    if isinstance(env, Path) or (isinstance(env, str) and names_file(env)):
-        return PipelineSpec.load(env)
-    if isinstance(env, str) and ("|" in env or len(env.split()) > 1):
-        return PipelineSpec.parse(env)
-    if env is None:
-        raise SpecError("env: expected an environment id, a callable, or a pipeline, got null.")
-    return PipelineSpec(env)

@@ -14,10 +14,9 @@ from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
 from vecwrap.pipeline import rules, rules_of_games
-from vecwrap.pipeline.build import read
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.plan import Plan, plan, plan_around
-from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.spec import PipelineSpec, as_spec
 from vecwrap.pipeline.spots import Fault, Severity
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
@@ -147,7 +146,7 @@ def check(
             pipeline = pipeline.pipeline
         elif isinstance(pipeline, gymnasium.vector.VectorEnv):
             engine, pipeline = pipeline, PipelineSpec(type(pipeline), n=pipeline.num_envs)
-        spec = in_mode(read(pipeline), mode, settings)
+        spec = in_mode(as_spec(pipeline), mode, settings)
     except (SpecError, PlanError) as error:
         return not_read(error, str(pipeline))
     findings = _findings(spec, engine)

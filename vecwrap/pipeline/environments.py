@@ -26,12 +26,9 @@ from vecwrap.pipeline.packages import how_to_install, moved_games, where_it_is
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
 from vecwrap.pipeline.values import callable_name, copied, names_of, shown
-from vecwrap.pipeline.wrappers import PlannedWrapper, placed, refuse_inside
-from vecwrap.sources.declares import declared_by
 from vecwrap.sources.description import from_module, makes_games
 from vecwrap.sources.factories import (
     MakeByCalling,
-    MakeEngine,
     MakeEnvironment,
     RenderMode,
     creator_of,
@@ -142,76 +139,6 @@ class Environment:
             if needed and not is_installed(needed[0]):
                 raise SpecError(f"{where}: {part.name} needs {needed[0]} to draw: {needed[1]}")
 
-    def with_wrappers(self, wrappers: Sequence[PlannedWrapper], n: int) -> Environment:
-        """Return what makes it as its wrappers need it, or engines or games; refuse wrappers of what is not made."""
-        if self.is_game:
-            return self._game(wrappers)
-        if self.engine_rows is not None:
-            return self._engines(wrappers, self.engine_rows, n)
-        if self.parts:
-            return _of_parts(self.target, [part.with_wrappers(wrappers, n) for part in self.parts], self.source)
-        environment = self
-        for wrapper in wrappers:
-            (make,) = environment.factories
-            if isinstance(make, MakeEnvironment):
-                kwargs = {**make.kwargs, **_needed_by(wrapper, environment)}
-                environment = dataclasses.replace(environment, factories=(dataclasses.replace(make, kwargs=kwargs),))
-        return environment
-
-    def _game(self, wrappers: Sequence[PlannedWrapper]) -> Environment:
-        if self.engine_rows is not None:
-            raise PlanError(f"{self.source}: a game is not an engine; leave envs_per_engine out: its agents are rows.")
-        if self.parts:
-            raise PlanError(f"{self.source}: expected one kind of game for all, got a list; build a vector of each.")
-        refuse_inside(
-            wrappers,
-            '"{name}" wraps a gymnasium.Env of one agent, and a game has several: expected a wrapper of the whole '
-            "vector (framestack, normalize, monitor, ...), which treats each agent's row by itself; or put one of "
-            "PettingZoo's or SuperSuit's around the game, in what makes it.",
-        )
-        return self
-
-    def _engines(self, wrappers: Sequence[PlannedWrapper], rows: int, n: int) -> Environment:
-        where = dataclasses.replace(self.source, steps=("envs_per_engine",))
-        if rows < 1 or n % rows:
-            raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
-        refuse_inside(
-            wrappers,
-            f"it wraps single environments, and an engine steps {rows} at once. Expected a wrapper of the whole "
-            "vector; or leave envs_per_engine out: then each sub-environment is wrapped alone.",
-        )
-        if self.parts:
-            raise PlanError(f"{where}: expected one environment for all, got a list of them.")
-        (make,) = self.factories
-        if isinstance(make, MakeEnvironment):
-            if make.env_spec.vector_entry_point is None:
-                raise PlanError(
-                    f"{where}: {self.name} is registered without a vector class of its own (vector_entry_point); leave "
-                    "it out, or give a callable that makes a gymnasium.vector.VectorEnv."
-                )
-            return dataclasses.replace(self, factories=(MakeEngine(make.env_spec, make.kwargs, rows),))
-        called, keywords = (make.func, make.keywords) if isinstance(make, MakeByCalling) else (make, {})
-        if "num_envs" in Signature.of(called, skip=0).names:
-            return dataclasses.replace(self, factories=(MakeByCalling(called, {"num_envs": rows, **keywords}),))
-        return self
-
-
-def _needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str, Any]:
-    """What a wrapper needs an id to be made with, as ``atari`` needs every frame."""
-    registered = environment.effective_spec()
-    assert registered is not None
-    with placed(wrapper.where):
-        needed = declared_by(wrapper.target).environment_kwargs(registered, *wrapper.bound.args, **wrapper.bound.kwargs)
-    for key, value in needed.items():
-        if environment.kwargs.get(key, value) != value:
-            given, name = shown(environment.kwargs[key]), wrapper.spec.name
-            takes_it = key in Signature.of(wrapper.target).names
-            raise PlanError(
-                f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} needs it, got {given}. "
-                + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
-            )
-    return needed
-
 
 def find_environment(
     target: Any,
@@ -231,8 +158,8 @@ def find_environment(
     targets, kwargs = _each(target, source, lengths[0]), _each(env_kwargs or {}, kwargs_source, lengths[0])
     parts = [_find_one(*one, *its, render_mode, engine_rows) for one, its in zip(targets, kwargs, strict=True)]
     if isinstance(target, tuple):
-        return _of_parts(tuple(part.target for part in parts), parts, source)
-    return _of_parts(parts[0].target, parts, source) if isinstance(env_kwargs, (tuple, list)) else parts[0]
+        return of_parts(tuple(part.target for part in parts), parts, source)
+    return of_parts(parts[0].target, parts, source) if isinstance(env_kwargs, (tuple, list)) else parts[0]
 
 
 def _each(values: Any, source: Source, n: int) -> list[tuple[Any, Source]]:
@@ -242,7 +169,8 @@ def _each(values: Any, source: Source, n: int) -> list[tuple[Any, Source]]:
     return [(values, source)] * n
 
 
-def _of_parts(target: Any, parts: Sequence[Environment], source: Source) -> Environment:
+def of_parts(target: Any, parts: Sequence[Environment], source: Source) -> Environment:
+    """Return what makes sub-environments each in its own way."""
     made = tuple(part.factories[0] for part in parts)
     return Environment(
         target,

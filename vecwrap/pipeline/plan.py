@@ -30,6 +30,7 @@ from vecwrap.pipeline.environments import Environment, find_environment
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.explain import Explanation, Row, outer_stages, seats
 from vecwrap.pipeline.fields import other_word
+from vecwrap.pipeline.fitting import with_wrappers
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import is_path, shown
 from vecwrap.pipeline.words import WrapperSpec
@@ -113,7 +114,7 @@ class Plan:
 
     def as_game(self) -> Plan:
         """Return the plan of the same environment, which turned out to be a game."""
-        environment = dataclasses.replace(self.environment, is_game=True).with_wrappers(self.wrappers, self.n)
+        environment = with_wrappers(dataclasses.replace(self.environment, is_game=True), self.wrappers, self.n)
         reason = plan_backend(self.written, self.n, environment)[-1]
         return dataclasses.replace(self, environment=environment, reason=reason)
 
@@ -320,7 +321,7 @@ def _plan(spec: PipelineSpec) -> Plan:
         runner, options, backend, reason = plan_backend(spec, n, environment, wrappers)
     mistakes.raise_all()
     assert environment is not None
-    environment = environment.with_wrappers(wrappers, n)
+    environment = with_wrappers(environment, wrappers, n)
     draw = [wrapper.where for wrapper in wrappers if declared_by(wrapper.target).takes_frames]
     for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
         environment.refuse_undrawable(where)

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from vecwrap.errors import Mistakes, SpecError, did_you_mean, read_names
-from vecwrap.pipeline.values import as_data, for_file, is_scalar, same, shown
+from vecwrap.pipeline.values import as_data, for_file, is_scalar, read_yaml_scalar, same, shown
 from vecwrap.sources.import_paths import is_import_path
 
 REQUIRED: Any = inspect.Parameter.empty  # instead of a default
@@ -256,18 +256,14 @@ _BOOLS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "
 
 def written_as(value: Any, kinds: Sequence[Any]) -> str:
     """How a number or a truth value is written that came as text, or as a float: ``" Write 4."``, else ``""``."""
-    if bool in kinds and isinstance(value, str) and value.lower() in _BOOLS:
-        return f" Write {_BOOLS[value.lower()]}{', without quotes' if value.lower() in ('true', 'false') else ''}."
-    if not (int in kinds or float in kinds) or not isinstance(value, (str, float)):
+    if isinstance(value, float) and int in kinds and value.is_integer():
+        return f" Write {int(value)}."
+    meant = _BOOLS.get(value.lower(), value) if isinstance(value, str) and len(value) < 60 else ""
+    read = read_yaml_scalar(meant)
+    fits = type(read) in kinds or (type(read) is int and float in kinds)
+    if meant == "" or isinstance(read, str) or not fits:
         return ""
-    try:
-        number = float(value)
-    except ValueError:
-        return ""
-    quotes = ", without quotes" if isinstance(value, str) else ""
-    if number.is_integer() and int in kinds:
-        return f" Write {int(number)}{quotes}."
-    return f" Write {value}{quotes}." if float in kinds else ""
+    return f" Write {meant}{', without quotes' if meant == value.lower() else ''}."
 
 
 def _as_given(given: Any, made: Any) -> Any:

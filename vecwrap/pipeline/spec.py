@@ -17,7 +17,7 @@ from typing import Any
 
 from vecwrap.errors import Mistakes, PlanError, SpecError, brief
 from vecwrap.pipeline.fields import KEYS, EnvTarget, read, refuse_unknown, write
-from vecwrap.pipeline.files import lineage, read_file, read_yaml, write_yaml
+from vecwrap.pipeline.files import lineage, names_file, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.line import put, read_line, whole, write_line
 from vecwrap.pipeline.merge import Replace, merge
 from vecwrap.pipeline.places import Place, Source, Steps, fail
@@ -311,8 +311,7 @@ class Layers:
             except (SpecError, PlanError) as error:
                 self.mistakes.add(error)
                 continue
-            if self.places or source.places:
-                self._mark(key, written, at, is_change=old is not None and isinstance(written, Mapping))
+            self._mark(key, written, at, is_change=old is not None and isinstance(written, Mapping))
         if () in source.places:
             self.places[()] = source.places[()]
 
@@ -370,6 +369,21 @@ def overridden(
 def _depth(key: str) -> int:
     """How deep a key is in a pipeline; a backend's name replaces its options, so it counts as the whole backend."""
     return whole(key).count(".") + (key in BACKEND_OPTIONS)
+
+
+def as_spec(env: Any) -> PipelineSpec:
+    """Read a pipeline in any form that ``build`` takes."""
+    if isinstance(env, PipelineSpec):
+        return env
+    if isinstance(env, Mapping):
+        return PipelineSpec.from_dict(env)
+    if isinstance(env, Path) or (isinstance(env, str) and names_file(env)):
+        return PipelineSpec.load(env)
+    if isinstance(env, str) and ("|" in env or len(env.split()) > 1):
+        return PipelineSpec.parse(env)
+    if env is None:
+        raise SpecError("env: expected an environment id, a callable, or a pipeline, got null.")
+    return PipelineSpec(env)
 
 
 # -- pipelines that may import nothing --------------------------------------------------------------------------------

@@ -141,37 +141,15 @@ def read_wrapper_text(text: str, source: Source) -> _Parts:
     An import path has a dot before its first colon, or a second colon; nothing else is one.
     """
     first, *rest = split(text.strip(), ":", source)
-    if "." not in first and len(rest) < 2:
-        if not _NAME.fullmatch(first):
-            meant = _WITHOUT_COLON.fullmatch(text.strip())
-            remedy = f'. Arguments follow a colon: "{meant["name"]}:{meant["arguments"].lstrip(": ")}"' if meant else ""
-            fail(source, f"expected the name of a wrapper, got {shown(text)}{remedy}")
-        if not rest:
-            return first, (), {}
-        if not rest[0].strip():
-            fail(f'{source} "{first}"', "nothing follows the colon; leave it out or give an argument")
-        return first, *_read_arguments(rest[0], first, source)
-    if not rest:
-        module, _, attr = first.rpartition(".")
-        path = f"{module}:{attr}" if "." in module else f"{module}:{attr}:"
-        fail(source, _needs_a_colon(text, path))
-    target = _checked_path(f"{first}:{rest[0]}", source)
-    if len(rest) > 2:
-        fail(f'{source} "{target}"', "text that holds a colon needs quotes")
-    if not rest[1:] or not rest[1].strip():
-        return target, (), {}
-    return target, *_read_arguments(rest[1], target, source)
-
-
-def _needs_a_colon(text: str, path: str) -> str:
-    return f'got {shown(text)}. An import path has a colon before its last part: "{path}"'
-
-
-def _checked_path(path: str, source: Source) -> str:
-    module, _, attr = path.partition(":")
-    if not (_DOTTED.fullmatch(module) and _DOTTED.fullmatch(attr)):
-        fail(source, f'expected an import path "module:attr", got {shown(path)}. Text that holds a colon needs quotes')
-    return path
+    is_path = len(rest) > 1 or (bool(rest) and "." in first)
+    name = checked_name(f"{first}:{rest.pop(0)}" if is_path else first, "wrapper", source, in_text=text)
+    if len(rest) > 1:
+        fail(f'{source} "{name}"', "text that holds a colon needs quotes")
+    if rest and rest[0].strip():
+        return name, *_read_arguments(rest[0], name, source)
+    if rest and not is_path:
+        fail(f'{source} "{name}"', "nothing follows the colon; leave it out or give an argument")
+    return name, (), {}
 
 
 def _read_arguments(text: str, name: str, source: Source) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -212,14 +190,22 @@ def _read_wrapper_mapping(wrapper: Mapping[Any, Any], source: Source) -> _Parts:
     return name, *read_arguments(given, f'{source} "{name}"')
 
 
-def checked_name(name: Any, kind: str, source: Source) -> str:
-    """Refuse what is neither a name nor an import path."""
-    if not isinstance(name, str) or not (":" in name or _NAME.fullmatch(name)):
-        module, _, attr = name.rpartition(".") if isinstance(name, str) else ("", "", "")
-        if _DOTTED.fullmatch(module) and _DOTTED.fullmatch(attr):
-            fail(source, _needs_a_colon(name, f"{module}:{attr}"))
-        fail(source, f"expected the name of a {kind}, got {shown(name)}")
-    return _checked_path(name, source) if ":" in name else name
+def checked_name(name: Any, kind: str, source: Source, *, in_text: str = "") -> str:
+    """Refuse what is neither a name nor an import path, which is in a text that may hold arguments too."""
+    text = name if isinstance(name, str) else ""
+    module, colon, attr = text.rpartition(":" if ":" in text else ".")
+    is_path = bool(_DOTTED.fullmatch(module) and _DOTTED.fullmatch(attr))
+    if _NAME.fullmatch(text) or (colon == ":" and is_path):
+        return text
+    got = shown(in_text or name)
+    if colon == ":":
+        fail(source, f'expected an import path "module:attr", got {shown(text)}. Text that holds a colon needs quotes')
+    if is_path:
+        path = f"{module}:{attr}:" if in_text and "." not in module else f"{module}:{attr}"
+        fail(source, f'got {got}. An import path has a colon before its last part: "{path}"')
+    meant = _WITHOUT_COLON.fullmatch(in_text.strip())
+    remedy = f'. Arguments follow a colon: "{meant["name"]}:{meant["arguments"].lstrip(": ")}"' if meant else ""
+    return fail(source, f"expected the name of a {kind}, got {got}{remedy}")
 
 
 def read_arguments(given: Any, where: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

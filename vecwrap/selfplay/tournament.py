@@ -15,8 +15,8 @@ from gymnasium.vector.utils import create_empty_array
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, did_you_mean
-from vecwrap.pipeline.build import build, read
-from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.build import build
+from vecwrap.pipeline.spec import PipelineSpec, as_spec
 from vecwrap.rows import batch as batches
 from vecwrap.rows.step_result import StepResult
 from vecwrap.selfplay.learner_games import STREAM
@@ -151,7 +151,7 @@ def tournament(
     (10, 'random')
     """
     pool = opened(pool, "tournament")
-    spec, score = _inside(read(pipeline).override(**changes))
+    spec, score = _inside(as_spec(pipeline).override(**changes))
     names = _players(pool, players)
     _refuse_unknown(pool, record or ())
     if anchor is not None and anchor not in names:

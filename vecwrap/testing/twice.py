@@ -19,11 +19,11 @@ from vecwrap.env.random_actions import RandomActions
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, VecwrapError
-from vecwrap.pipeline.build import build_plan, read
+from vecwrap.pipeline.build import build_plan
 from vecwrap.pipeline.check import Finding, finding_at
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.plan import into, plan
-from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.spec import PipelineSpec, as_spec
 from vecwrap.pipeline.spots import Fault, Severity
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.wrappers import PlannedWrapper
@@ -125,7 +125,7 @@ def play_twice(
     """
     if isinstance(pipeline, gymnasium.vector.VectorEnv):
         raise SpecError(f"expected a pipeline, which can be built several times, got {pipeline!r}, which is built.")
-    spec = in_mode(read(pipeline), mode, settings)
+    spec = in_mode(as_spec(pipeline), mode, settings)
     changes: dict[str, Any] = {"copy": True, "batch_size": None, "seed": spec.seed or 0}
     if spec.stats is None:
         changes["training"] = True  # an evaluation's statistics are usually given to build
