@@ -8,15 +8,16 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import compress, groupby
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
 
+from vecwrap.env.observers import StepObserver, Timer
 from vecwrap.env.restarts import Recovery, Reset
 from vecwrap.env.row_protocol import Endings
 from vecwrap.errors import ArgumentError, BackendError, ResetNeededError, SubEnvError, VecwrapError, WaitTimeoutError
@@ -31,29 +32,6 @@ from vecwrap.sources.failure import Failure
 LOOK = 0.2  # seconds between checks while waiting: the workers' stderr, and whether the environment was closed
 _NONE: frozenset[int] = frozenset()
 _books: weakref.WeakSet[Books] = weakref.WeakSet()
-
-
-class StepObserver(Protocol):
-    """Somebody who is told of the steps of an environment; never raises. Without one, a step makes no call for it."""
-
-    def on_call(self) -> None:
-        """The program has given actions, which no wrapper has seen yet, or asks for results."""
-
-    def on_send(self, actions: Batch, env_ids: IntArray) -> None:
-        """These rows are about to be sent, or reset if there are no actions: the time to ask for frames."""
-
-    def on_receive(self, step: StepResult) -> None:
-        """These rows have arrived, as they are before any wrapper."""
-
-    def on_return(self) -> None:
-        """The program goes on: its actions have been sent, or its results are here."""
-
-
-class Timer(Protocol):
-    """Somebody who measures what a backend does; without one, a step makes no call for it."""
-
-    def run(self, part: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what the function returns for these arguments, as a part: wait, copy, parent_share."""
 
 
 class Books:

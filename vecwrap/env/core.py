@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.env.books import Books, StepObserver
+from vecwrap.env.books import Books
 from vecwrap.env.calls import Calls
-from vecwrap.env.face import Pending
+from vecwrap.env.observers import StepObserver
 from vecwrap.env.options import RestartOptions
+from vecwrap.env.pending import Pending
 from vecwrap.env.restarts import Health, Recovery, Restarts
 from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.env.runner import Runner

@@ -21,6 +21,7 @@ from vecwrap.env.action_masks import ActionMasks
 from vecwrap.env.books import Books
 from vecwrap.env.calls import Calls
 from vecwrap.env.line import Line
+from vecwrap.env.pending import FiveTuple, Pending
 from vecwrap.env.row_protocol import NumberedRows, Rows
 from vecwrap.errors import ArgumentError, ResetNeededError
 from vecwrap.interrupts import is_interrupt
@@ -29,51 +30,12 @@ from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.gymnasium_form import conform_actions, refuse_outside
 from vecwrap.rows.infos import OF_ENDS, columns, make_room, row_of
-from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
+from vecwrap.rows.step_result import IntArray, StepResult
 from vecwrap.sources.masks import MEMBER
 
-__all__ = ["Face", "FiveTuple", "Pending", "read_indices", "with_env_ids"]
+__all__ = ["Face", "Shown", "with_env_ids"]
 
-FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
 _PRIOR = {"step": "step_async", "reset": "reset_async", "send": "send"}
-
-
-class Pending:
-    """The call that the faces of a chain with one numbering of rows wait for, and what they share beside it."""
-
-    def __init__(
-        self,
-        all_ids: IntArray,
-        *,
-        seed: int | None = None,
-        start_index: int = 0,
-        together: int = 1,
-        batch_size: int | None = None,
-    ) -> None:
-        self.num_envs = len(all_ids)
-        self.together = together  # so many consecutive rows have one seed: the agents of a game
-        self.batch_size = batch_size
-        self.all_ids = all_ids  # the very array by which all rows are recognised below
-        self.call: str | None = None  # "step", "reset", "send" or "call"
-        self.through: tuple[StepResult, FiveTuple] | None = None  # the wrappers, until it is returned
-        self.resetting: frozenset[int] = frozenset()  # all rows of the last call that requested resets
-        self.seed = seed  # of build; used by the first reset if it is given none
-        self.start_index = start_index
-        self.of_chain = [self]  # those of all numberings in the chain, of which one at most has a call
-        self.asked: list[int] = []  # the sub-environments of the pending call to methods
-
-    def seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
-        """Return the seed of each of these rows; build's seed is used if none is given."""
-        sources, number = env_ids // self.together, self.num_envs // self.together
-        what = "game" if self.together > 1 else "sub-environment"
-        given = read_seeds(seed, sources, number, self.start_index, what)
-        if self.seed is None:
-            return given
-        of_build = read_seeds(self.seed, sources, number, self.start_index)
-        return [own if own is not None else built for own, built in zip(given, of_build, strict=True)]
-
-    def indices(self, indices: Any, what: str = "env_ids", *, once: bool = False) -> IntArray:
-        return self.all_ids if indices is None else read_indices(indices, self.num_envs, what, once=once)
 
 
 class Shown:
@@ -489,42 +451,3 @@ def _is_alike(one: Any, other: Any) -> bool:
 
 def with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
     return (*result[:4], {**make_room(result[4], "env_id"), "env_id": step.env_ids.copy()})
-
-
-def read_indices(indices: Any, num_envs: int, what: str = "env_ids", *, once: bool = False) -> IntArray:
-    """Read indices of sub-environments, an int or a sequence of them, into (k,) int64 in their order."""
-    ids = np.atleast_1d(np.asarray(indices))
-    if ids.dtype.kind not in "iu" and ids.size:
-        raise ArgumentError(f"{what}: expected integers, got {indices!r}")
-    if ids.ndim != 1 or (ids < 0).any() or (ids >= num_envs).any():
-        raise ArgumentError(f"{what}: expected indices from 0 to {num_envs - 1}, got {indices!r}")
-    if once and len(np.unique(ids)) != len(ids):
-        raise ArgumentError(f"{what}: expected each index once, got {ids.tolist()}")
-    return ids.astype(np.int64)
-
-
-def read_seeds(
-    seed: Any, env_ids: IntArray, num_envs: int, start_index: int = 0, what: str = "sub-environment"
-) -> list[int | None]:
-    """Return the seed of each of these rows, or None if it gets none; i gets ``seed + start_index + i`` of an int."""
-    if seed is None:
-        return [None] * len(env_ids)
-    if isinstance(seed, (int, np.integer)) and not isinstance(seed, (bool, np.bool_)):
-        return [_seed(int(seed) + start_index + i) for i in env_ids.tolist()]
-    try:
-        seeds = [] if isinstance(seed, (str, bytes)) else list(seed)
-    except TypeError:
-        seeds = []
-    if not seeds:
-        raise ArgumentError(f"seed: expected an int, a sequence of {num_envs} or None, got {seed!r}")
-    if len(seeds) != num_envs:
-        raise ArgumentError(f"seed: expected {num_envs} seeds, one for each {what}, got {len(seeds)}")
-    return [None if seeds[i] is None else _seed(seeds[i]) for i in env_ids.tolist()]
-
-
-def _seed(seed: Any) -> int:
-    if not isinstance(seed, (int, np.integer)) or isinstance(seed, (bool, np.bool_)):
-        raise ArgumentError(f"seed: expected an int, got {seed!r}")
-    if seed < 0:
-        raise ArgumentError(f"seed: expected an int of at least 0, got {seed}")
-    return int(seed)

@@ -19,8 +19,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecwrap.env import games
-from vecwrap.env.face import Face, Pending
+from vecwrap.env.face import Face
 from vecwrap.env.line import Line
+from vecwrap.env.pending import Pending
 from vecwrap.env.refusals import refuse_mode
 from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.env.vec_env import VecEnv
