@@ -78,7 +78,8 @@ def test_its_name_shows_up(installed):
     assert "delay_reward parent " in said
     assert "interest: float" in said
     assert "At an episode's end: the sum of its rewards is paid." in said
-    assert "how much of what is owed is added to it at each step." in schema[1]
+    assert "Pay nothing until an episode ends, and then all of it." in schema[1]
+    assert "how much of what is owed is added to it at each step." in said
     assert json.loads(checked[1]) == []
     assert [status for status, _ in (listed, schema, checked, explained)] == [0, 0, 0, 0]
     assert "at an episode's end: the sum of its rewards is paid." in explained[1]

@@ -60,7 +60,9 @@ def test_every_wrapper_of_this_package_is_found_under_its_name(name: str) -> Non
     entry = registry.wrappers.entry(name)
     assert entry.owner == "vecwrap"
     if name != "time_limit":  # one name finds everything: spec key = module = test file
-        assert str(entry.target).startswith((f"vecwrap.wrappers.{name}:", f"vecwrap.wrappers.presets:{name}"))
+        folders = "wrappers", "selfplay"
+        places = [f"vecwrap.{folder}.{name}:" for folder in folders]
+        assert str(entry.target).startswith((*places, f"vecwrap.wrappers.presets:{name}"))
 
 
 def test_an_unknown_name_suggests_a_near_one_or_lists_all() -> None:

@@ -45,9 +45,9 @@ def replaced(path, kind):
 @pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "/dev/tty", "/dev/ptmx"])
 @pytest.mark.parametrize("name", ["pipeline.yaml", "run.json", "stats.npz", "monitor.csv"])
 def test_a_pipe_or_a_device_in_a_file_s_place_is_refused_at_once(folder, name, kind, capsys):
-    assert main(["load", "run"]) == 0
+    assert main(["explain", "run"]) == 0
     replaced(folder / name, kind)
-    assert main(["load", "run"]) == 2
+    assert main(["explain", "run"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert any(words in said for words in ("not a regular file", "cannot be read", "one without")), said
 
@@ -92,7 +92,7 @@ def test_a_folder_whose_files_are_of_different_runs_imports_nothing(folder, name
     hash_ = json.loads((folder / "run.json").read_text())["pipeline"]
     (folder / name).write_text(text.replace(hash_, "0123456789ab"))
     (folder / "pipeline.yaml").write_text(PIPELINE.replace("normalize", "trap:Wrapper:"))
-    assert main(["load", "run"]) == 2
+    assert main(["explain", "run"]) == 2
     assert "expected a file of pipeline" in capsys.readouterr().err
     assert "trap" not in sys.modules
 
@@ -105,20 +105,20 @@ def test_a_hash_of_any_kind_is_compared_and_shown_in_short(folder, name, found, 
     said = json.loads(first.removeprefix("#"))
     file.write_text(("#" if name == "monitor.csv" else "") + json.dumps({**said, "pipeline": found}) + f"\n{rest}")
     if name == "monitor.csv" and len(file.read_text()) > 900_000:
-        assert main(["load", "run"]) == 0, "its header is not read to the end"
+        assert main(["explain", "run"]) == 0, "its header is not read to the end"
         return
-    assert main(["load", "run"]) == 2
+    assert main(["explain", "run"]) == 2
     said = capsys.readouterr().err
     assert "expected a file of pipeline" in said
     assert "\x1b" not in said
     assert len(said) < 1500
 
 
-def test_load_without_imports(folder, capsys):
-    assert main(["load", "run", "--no-imports"]) == 0
-    assert main(["load", "run", "--no-imports", "--set", "wrappers=[trap:Wrapper]"]) == 2
+def test_a_run_folder_without_imports(folder, capsys):
+    assert main(["explain", "run", "--no-imports"]) == 0
+    assert main(["explain", "run", "--no-imports", "--set", "wrappers=[trap:Wrapper]"]) == 2
     (folder / "pipeline.yaml").write_text(PIPELINE.replace("normalize", "trap:Wrapper:"))
-    assert main(["load", "run", "--no-imports"]) == 2
+    assert main(["explain", "run", "--no-imports"]) == 2
     assert "expected nothing to import" in capsys.readouterr().err
     assert "trap" not in sys.modules
 

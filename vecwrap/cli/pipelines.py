@@ -1,5 +1,6 @@
 """Pipelines as the commands accept them, and the wrappers that a run adds."""
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from vecwrap.pipeline.run_folder import VIDEOS, Run, other_versions, read_run
 from vecwrap.pipeline.run_output import folder_of, laid_open, outermost, with_folder
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, overridden, refuse_imports
 from vecwrap.pipeline.values import scalar, shown
-from vecwrap.wrappers.recording.run_record import PIPELINE
+from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE
 
 
 def read_pipeline(
@@ -45,7 +46,7 @@ def read_pipeline_or_run(
     """Return the pipeline as `read_pipeline` does, and the run if a run folder was given."""
     path = Path(pipeline)
     run = None
-    if is_file(path / PIPELINE):
+    if any(os.path.lexists(path / name) for name in (PIPELINE, FACTS)):
         run = read_run(path, imports=imports)
         spec = run.resolved
         _warn_of_versions(run)

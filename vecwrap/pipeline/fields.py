@@ -122,7 +122,9 @@ def _read_agents(value: Any, source: Source) -> tuple[str, ...] | Settings | Non
         fail(source, f"{expected} {shown(value)}")
     if isinstance(agents, dict):
         return Settings(agents) if agents.get("pad") else None
-    if not agents or "" in agents or len(set(agents)) < len(agents):
+    if "" in agents:
+        fail(source, f"{expected} {shown(value)}")
+    if not agents or len(set(agents)) < len(agents):
         fail(source, f"expected each agent once, and one at least, got {shown(value)}")
     return agents
 
