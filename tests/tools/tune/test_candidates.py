@@ -22,7 +22,7 @@ SHARES = {"shmem": PROCESS_OPTIONS | {"parent_share"}}
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
-    for place in ("tools.tune", "pipeline.backends", "backends.workers.asking"):
+    for place in ("tools.tune", "pipeline.backends", "backends.workers.shares"):
         monkeypatch.setattr(f"vecwrap.{place}.usable_cores", lambda: 2)
 
 
