@@ -488,13 +488,16 @@ class Processes(Workers[Link], Runner):
                 own, self.own = self.own, None
                 own.close(timeout, terminate)
         finally:  # even if a sub-environment in this process raises
-            self._links = {}
-            self._poller = select.poll()
-            if self._block is not None:
-                self._block.close_descriptor()
-                self._block = None
-            if hasattr(self.books, "slots"):
-                del self.books.slots  # the mapping is released with the last array over it
-                self.books.latest = None
+            self._give_memory_back()
             if locked:
                 self._lock.release()
+
+    def _give_memory_back(self) -> None:
+        self._links = {}
+        self._poller = select.poll()
+        if self._block is not None:
+            self._block.close_descriptor()
+            self._block = None
+        if hasattr(self.books, "slots"):
+            del self.books.slots  # the mapping is released with the last array over it
+            self.books.latest = None
