@@ -179,6 +179,7 @@ def test_what_cannot_be_sent_to_a_worker_is_said_in_the_words_of_build():
 
 
 def test_an_environment_that_fails_in_the_first_run_raises_its_error():
+    flawed.RaisesLater.resets = 1
     with pytest.raises(vecwrap.SubEnvError, match="one is enough"):
         play_twice(flawed.RaisesLater, n=1, steps=20)
 
