@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vecwrap import errors as errors
-    from vecwrap import selfplay as selfplay
     from vecwrap import testing as testing
     from vecwrap import wrappers as wrappers
     from vecwrap.adapters.gymnasium import register as register
@@ -81,7 +80,7 @@ _PUBLIC = {
 
 __all__ = ["__version__", *_PUBLIC]
 
-_MODULES = ("errors", "selfplay", "testing", "wrappers")  # public modules, as in vecwrap.wrappers.monitor.Monitor
+_MODULES = ("errors", "testing", "wrappers")  # public modules, as in vecwrap.wrappers.monitor.Monitor
 
 if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
 

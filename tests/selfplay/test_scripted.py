@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import vecwrap
 from vecwrap.errors import ArgumentError
+from vecwrap.selfplay.opponents import Opponents
+from vecwrap.selfplay.pool import OpponentPool
 from vecwrap.selfplay.scripted import RandomPolicy
 
 ROWS = 6000
@@ -65,3 +68,14 @@ def test_masks_that_do_not_fit_are_refused():
         draw(spaces.Discrete(3), np.ones((2, 4)), 2)
     with pytest.raises(ArgumentError, match="expected no action masks for Box"):
         draw(spaces.Box(0, 1, (2,)), np.ones((2, 4)), 2)
+
+
+def test_a_pools_folder_may_name_the_first_legal_move_by_its_path_in_0_1(tmp_path):
+    path = "vecwrap.wrappers.selfplay.scripted:first_legal"
+    OpponentPool(tmp_path / "pool", scripted=[path]).save()
+    wrappers = ["extract_obs:observation"]
+    with vecwrap.build("pettingzoo:classic/tictactoe-v3", n=1, backend="dummy", wrappers=wrappers) as games:
+        env = Opponents(games, tmp_path / "pool", seat="player_2")
+        observations, infos = env.reset(seed=1)
+    assert infos["opponent"].tolist() == [path]
+    assert observations[0, 0, 0].tolist() == [0, 1], "it has taken the first field"

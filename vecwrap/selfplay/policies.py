@@ -53,7 +53,7 @@ class Policies:
 
     def scripted(self, name: str) -> Policy:
         if name != RANDOM:
-            return import_target(name, f"{self._where}: scripted")
+            return import_target(_moved(name), f"{self._where}: scripted")
         if self.action_space is None:
             raise ArgumentError(f"{self._where}: {RANDOM}: expected a pool that knows its game; call pool.bind first")
         return RandomPolicy(self.action_space)
@@ -85,3 +85,9 @@ class Policies:
             raise SpecError(f'{self._where}: {argument}: expected an import path "module:function", got "{path}"')
         refuse_import(path, f"{self._where}: {argument}", imports=self._imports)
         return path
+
+
+def _moved(path: str) -> str:
+    """Return where an import path leads now that the folder of a pool of vecwrap 0.1 may name."""
+    before = "vecwrap.wrappers.selfplay."
+    return f"vecwrap.selfplay.{path.removeprefix(before)}" if path.startswith(before) else path
