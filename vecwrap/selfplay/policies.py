@@ -88,6 +88,6 @@ class Policies:
 
 
 def _moved(path: str) -> str:
-    """Return where an import path leads now that the folder of a pool of vecwrap 0.1 may name."""
+    """Return the present import path of a scripted player that a pool's folder names by its path in vecwrap 0.1."""
     before = "vecwrap.wrappers.selfplay."
     return f"vecwrap.selfplay.{path.removeprefix(before)}" if path.startswith(before) else path

@@ -12,12 +12,12 @@ import numpy as np
 from vecwrap.errors import ArgumentError
 from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import FloatArray
-from vecwrap.sources.seats import MOST_SEATS
 
 LEARNER = "learner"
 """The player that is being trained, whose strength changes."""
 CURRENT = "current"
 """The learner's own present policy as an opponent; such games are counted, but not rated."""
+MAX_SEATS = 1000
 
 
 class Row(NamedTuple):
@@ -71,8 +71,8 @@ class Results:
 
     def add(self, rows: Iterable[Row]) -> None:
         for row in rows:
-            if not 0 <= row.seat < MOST_SEATS:
-                raise ArgumentError(f"results: seat: expected 0 to {MOST_SEATS - 1}, got {row.seat}")
+            if not 0 <= row.seat < MAX_SEATS:
+                raise ArgumentError(f"results: seat: expected 0 to {MAX_SEATS - 1}, got {row.seat}")
             counts = self._counts.setdefault(row[:3], [0, 0, 0])
             for k, count in enumerate(row[3:]):
                 counts[k] += count
@@ -131,7 +131,7 @@ def read_rows(state: Any, where: str) -> list[Row]:
     rows = []
     for cells in state if isinstance(state, list) else [state]:
         fits = isinstance(cells, list) and [type(cell) for cell in cells] == [str, str, int, int, int, int]
-        if not fits or min(cells[2:]) < 0 or cells[2] >= MOST_SEATS or max(cells[3:]) >= 2**53:
+        if not fits or min(cells[2:]) < 0 or cells[2] >= MAX_SEATS or max(cells[3:]) >= 2**53:
             raise TypeError(
                 f"{where}: expected rows of player, opponent, seat, wins, draws and losses, got "
                 f"{reprlib.repr(cells)[:200]}"

@@ -14,7 +14,6 @@ from vecwrap.sources.description import joint_space, same_space, space_text
 from vecwrap.sources.masks import MEMBER
 
 Space = spaces.Space[Any]
-MOST_SEATS = 1000
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class Takeover:
 
     seed: int | None = None  # of its first reset, if neither that nor a schedule provides one
     attributes: dict[str, Any] = field(default_factory=dict)  # what `set_attr` has set, in that order
-    schedule: bytes | None = None  # what `SubEnv.follow` was given
+    schedule: bytes | None = None  # a pickled ``Schedule``
     scheduled: int = 0  # how many episodes the schedule has supplied: where it goes on
     frames: Frames = Frames.NONE
     resting: tuple[Any, bool, bool] | None = None  # observation, terminated, truncated of a row at rest (episodic mode)

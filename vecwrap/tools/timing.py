@@ -150,10 +150,10 @@ class Stopwatch:
         self._face.calls += 1
 
     def on_send(self, actions: Batch, env_ids: IntArray) -> None:
-        """Nothing: it is the time of rows."""
+        """Not used: ``_TimedRows`` takes the time."""
 
     def on_receive(self, step: StepResult) -> None:
-        """Nothing: it is the time of rows."""
+        """Not used: ``_TimedRows`` takes the time."""
 
     def on_return(self) -> None:
         """The face ends."""
