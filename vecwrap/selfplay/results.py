@@ -12,12 +12,12 @@ import numpy as np
 from vecwrap.errors import ArgumentError
 from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import FloatArray
+from vecwrap.tools.runs import MAX_SEATS
 
 LEARNER = "learner"
 """The player that is being trained, whose strength changes."""
 CURRENT = "current"
 """The learner's own present policy as an opponent; such games are counted, but not rated."""
-MAX_SEATS = 1000
 
 
 class Row(NamedTuple):
