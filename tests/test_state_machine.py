@@ -121,7 +121,7 @@ class Vector(RuleBasedStateMachine):
     @rule()
     def reset_what_has_ended(self):
         if self.idle:
-            mask = self.lockstep.envs[0].core.books.endings.ended.copy()
+            mask = self.lockstep.envs[0].core.rows.endings.ended.copy()
             if mask.any():
                 self.all("reset", options={"reset_mask": mask})
 
@@ -188,7 +188,7 @@ class Vector(RuleBasedStateMachine):
         if self.closed or self.asked:
             return
         self.all("send", self.actions(len(ids)), env_ids=ids)
-        self.out = set(self.lockstep.envs[0].core.books.out)
+        self.out = set(self.lockstep.envs[0].core.rows.out)
 
     @rule()
     def recv(self):
@@ -212,7 +212,7 @@ class Vector(RuleBasedStateMachine):
     def all_rows_of(self, env, least, timeout):
         """By sub-environment, whatever the parts they come in: the row, or the text of its failure."""
         rows = {}
-        while env.core.books.out:
+        while env.core.rows.out:
             try:
                 result = env.recv(timeout, min=least)
             except TimeoutError:

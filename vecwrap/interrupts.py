@@ -54,10 +54,12 @@ class Interrupts:
     def __init__(self) -> None:
         self._depth = 0  # of nested blocks, each of which lets through what arrived
         self._held_at = 0  # the depth of the block that holds it back
+        self.were_broken = False  # whether an exception, or a second interrupt, has ended what is held
         _open.add(self)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Interrupts:
         self._depth += 1  # and no call: an interrupt between it and the block would leave it one too deep
+        return self
 
     @property
     def inside(self) -> bool:
@@ -72,6 +74,7 @@ class Interrupts:
                     return
                 signal.signal(SIGINT, _Gate(handler))
             self._held_at = self._depth
+            self.were_broken = False
             _holding.append(self)
 
     def came(self) -> bool:
@@ -88,7 +91,9 @@ class Interrupts:
                 gate, _Gate.shut = _Gate.shut, None
                 gate.call(gate.handler, SIGINT, None)
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, *exception: object) -> None:
+        if kind is not None and self in _holding:
+            self.were_broken = True
         self._depth -= 1
         if (_holding or _Gate.shut is not None) and self._depth < self._held_at:
             self.let_through()
@@ -121,6 +126,8 @@ class _Gate:
             _Gate.shut = self
         else:  # the one held back, then this one, for which the first may have set another handler
             _Gate.shut = None
+            for interrupts in _holding:
+                interrupts.were_broken = True
             _holding.clear()
             self.call(self.handler, number, frame)
             handler = getsignal(number)

@@ -13,7 +13,7 @@ from gymnasium.error import AlreadyPendingCallError, ResetNeeded
 
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from tests.toys import Counter, Told, counter, told
-from vecwrap.env.restarts import Recovery
+from vecwrap.env.restart_manager import RestartManager
 from vecwrap.env.row_protocol import Endings
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, BackendError, PlanError, SubEnvError
@@ -539,7 +539,7 @@ def test_rows_whose_handing_out_is_interrupted_are_handed_out_by_the_next_wait(m
     env, twin = make([toy(end=0.3)] * 3, **options), DummyBackend([toy(end=0.3)] * 3, **options)
     assert_same(twin.reset(seed=1), env.reset(seed=1))
     for ask, wait in (("step_async", "step_wait"), ("send", "recv")):
-        ended = np.array(env.core.books.endings.ended)
+        ended = np.array(env.core.rows.endings.ended)
         if ended.any():
             assert_same(*(one.reset(options={"reset_mask": ended}) for one in (twin, env)))
         for one in (env, twin):
@@ -556,7 +556,7 @@ def test_rows_that_come_home_amid_an_interrupt_are_neither_lost_nor_stepped_twic
     env = DummyBackend([counter(), counter()])
     env.reset(seed=1)
     env.step_async([0, 0])
-    interrupted(env.core.books, "arrived", monkeypatch, after=after)
+    interrupted(env.core.rows, "arrived", monkeypatch, after=after)
     with pytest.raises(KeyboardInterrupt):
         env.step_wait()
     assert_same(array([1, 1], [1, 1]), env.step_wait()[0])
@@ -569,7 +569,7 @@ def test_a_failure_whose_booking_is_interrupted_is_booked_by_the_next_wait(after
     env.reset(seed=1)
     env.set_attr("raise_in", "step", indices=[0])
     env.step_async([0, 0])
-    interrupted(env.core.books, "lose", monkeypatch, after=after)
+    interrupted(env.core.rows, "lose", monkeypatch, after=after)
     with pytest.raises(KeyboardInterrupt):
         env.step_wait()
     assert env.step_wait()[3].tolist() == [True, False]
@@ -598,8 +598,8 @@ def test_what_is_made_anew_amid_an_interrupt_is_made_anew_by_the_next_wait(make,
     assert (rewards[1:] != 0).all()
     assert infos["restarted"][0] > 0
     for _ in range(2):
-        if env.core.books.endings.ended.any():
-            env.reset_async(options={"reset_mask": env.core.books.endings.ended.copy()})
+        if env.core.rows.endings.ended.any():
+            env.reset_async(options={"reset_mask": env.core.rows.endings.ended.copy()})
             waited(env.reset_wait)
         env.step_async([0, 0, 0])
         assert waited(env.step_wait)[0].shape == (3, 3)
@@ -744,7 +744,7 @@ def test_rows_of_a_whole_step_that_did_not_go_out_amid_an_interrupt_are_asked_ag
 def test_rows_that_nobody_steps_are_an_error_and_no_wait_for_ever(make):
     env = make([counter()] * 2)
     env.reset(seed=1)
-    env.core.books._mark_out(env.core.books.all_ids)
+    env.core.rows._mark_out(env.core.rows.all_ids)
     env.face.pending.call = "step"
     for _ in range(2):
         with pytest.raises(BackendError, match=r"sub-environments \[0, 1\] were sent, but no worker is stepping them"):

@@ -201,7 +201,7 @@ def test_whatever_a_message_says_it_is_read_or_refused_and_other_rows_stay(backe
             answer = mutated(message, draw)
             refused += isinstance(env.unwrapped.runner._read(worker, lambda: answer, worker.expected), str)  # noqa: B023
             assert_same(before, snapshot_of(env), repr(answer))
-            env.core.slots.collect(env.core.books.all_ids)
+            env.core.slots.collect(env.core.rows.all_ids)
         assert refused > 1000
         assert env.unwrapped.runner._read(worker, lambda: message, worker.expected) is message
         env.close(terminate=True)

@@ -10,7 +10,7 @@ from gymnasium.error import ClosedEnvironmentError
 
 import vecwrap
 from vecwrap.backends.dummy import Dummy
-from vecwrap.env.line import Line
+from vecwrap.env.fast_path import FastPath
 from vecwrap.errors import ArgumentError, SubEnvError
 from vecwrap.testing import ToyEnv, assert_same
 from vecwrap.tools.timing import Stopwatch

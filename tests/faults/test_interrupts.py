@@ -279,7 +279,7 @@ def test_rows_that_were_home_before_the_wait_are_not_lost_either(backend):
     for one in (env, twin):
         one.reset()
         one.send([0, 1, 2])
-    while len(env.unwrapped.core.books.ready) < 3:
+    while len(env.unwrapped.core.rows.ready) < 3:
         env.unwrapped.runner.poll(None)
     rows = {}
     for _ in range(3):

@@ -156,7 +156,7 @@ def test_what_could_not_be_made_at_the_first_try_is_another_one_all_the_same(bac
             for _ in range(4):
                 if (
                     mode in ("disabled", "episodic")
-                    and (over := env.core.books.endings.ended | env.core.slots.terminations).any()
+                    and (over := env.core.rows.endings.ended | env.core.slots.terminations).any()
                 ):
                     stream.append(env.reset(options={"reset_mask": np.array(over)}))
                 stream.append(env.step([0, 1, 2]))
@@ -376,7 +376,7 @@ def test_a_schedule_leaves_out_what_failed_and_no_more_where_the_next_is_lost_be
                 with contextlib.suppress(TimeoutError):
                     env.reset_wait(timeout=0.01)
 
-        wait_until(lambda: len(backend.core.books.ready) == 2)
+        wait_until(lambda: len(backend.core.rows.ready) == 2)
         os.kill(env.health().workers[0].pid, signal.SIGKILL)
         wait_until(
             lambda: (
@@ -630,7 +630,7 @@ def test_close_by_another_thread_while_a_restart_is_waited_for(backend, mode, wa
     env = backend([Breaks] * 2, autoreset=mode, on_failure="restart", restart_backoff=600.0)
     env.reset(seed=1)
     asleep = threading.Event()
-    books = env.core.books
+    books = env.core.rows
     books.rest_until = lambda due: (asleep.set(), type(books).rest_until(books, due))
 
     def go_on():
@@ -643,7 +643,7 @@ def test_close_by_another_thread_while_a_restart_is_waited_for(backend, mode, wa
     thread = threading.Thread(target=go_on)
     thread.start()
     assert backend is not DummyBackend or asleep.wait(LONG)
-    assert until(lambda: env.core.books.due)
+    assert until(lambda: env.core.rows.due)
     env.close()
     thread.join(LONG)
     assert not thread.is_alive()

@@ -327,12 +327,12 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
         assert waiting.until(lambda: observer.viewers == 1)
         changing(other, pixels(1))
         other.close()
-        assert waiting.until(lambda: not observer.viewers and not env.core.books.observers)
+        assert waiting.until(lambda: not observer.viewers and not env.core.rows.observers)
     before = len(told)
     for _ in range(200):
         env.step([0, 1])
-    assert len(told) == before + (env.core.books.frames_told != [Frames.NONE] * 2) <= before + 1
-    assert env.core.books.in_line
+    assert len(told) == before + (env.core.rows.frames_told != [Frames.NONE] * 2) <= before + 1
+    assert env.core.rows.in_line
     env.close()
 
 

@@ -84,7 +84,7 @@ def until(env, done, seconds=60):
 
 
 def is_line(env):
-    return not env.core.books.observers and env.core.books.in_line
+    return not env.core.rows.observers and env.core.rows.in_line
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -151,7 +151,7 @@ def test_frames_are_asked_for_only_while_somebody_looks():
             one = cv2.imdecode(np.frombuffer(browser.get("frame?row=1")[1], np.uint8), cv2.IMREAD_COLOR)
             assert (one[..., ::-1] == page._source._observer.frames[1]).all()
         until(env, lambda: is_line(env))
-        assert env.core.books.frames_told == [vecwrap.rows.step_result.Frames.NONE] * 3
+        assert env.core.rows.frames_told == [vecwrap.rows.step_result.Frames.NONE] * 3
         before = len(told)
         until(env, lambda: True)
         assert len(told) == before
@@ -179,9 +179,9 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_looking():
         env.reset(seed=1)
         with looking(env):
             with looking(env):
-                until(env, lambda: env.core.books.observers)
+                until(env, lambda: env.core.rows.observers)
             until(env, lambda: page_of(env)._source._observer.viewers == 1)
-            assert env.core.books.observers
+            assert env.core.rows.observers
         until(env, lambda: is_line(env))
 
 
@@ -189,7 +189,7 @@ def test_the_last_steps_of_a_row_that_is_looked_at():
     with vecwrap.build(toy, n=2, backend="dummy") as env:
         env.reset(seed=1)
         with looking(env, "?row=1") as browser:
-            until(env, lambda: env.core.books.observers)
+            until(env, lambda: env.core.rows.observers)
             rewards = [env.step([0, action])[1][1] for action in (1, 0, 1)]
             last = browser.state()["last"]
             while not last or last[0][0] != "1":
@@ -216,7 +216,7 @@ def test_lives_are_those_of_the_infos():
     with vecwrap.build(Lives, n=3, backend="dummy") as env:
         env.reset(seed=1)
         with looking(env) as browser:
-            until(env, lambda: env.core.books.observers)
+            until(env, lambda: env.core.rows.observers)
             infos = env.step([0, 0, 0])[4]
             while (lives := [row["lives"] for row in browser.state()["rows"]]) != infos["lives"].tolist():
                 assert lives in ([None] * 3, infos["lives"].tolist())
@@ -390,7 +390,7 @@ def test_numbers_that_json_does_not_know_are_shown_and_end_nothing(value, wrappe
         env.reset(seed=1)
         with looking(env) as browser:
             observer = page_of(env)._source._observer
-            until(env, lambda: env.core.books.observers and observer.steps > 10)
+            until(env, lambda: env.core.rows.observers and observer.steps > 10)
             state = browser.state()
             while state["games"] < 3 * bool(wrappers) or not state["rows"][0]["length"]:
                 env.step([0, 1])

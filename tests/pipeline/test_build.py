@@ -137,7 +137,7 @@ def test_a_value_that_is_no_default_reaches_the_backend() -> None:
         debug=True,
     )
     core = env.core
-    assert (core.copy, core.batch_size, core.pending.start_index, core.books.debug) == (False, 2, 10, True)
+    assert (core.copy, core.batch_size, core.pending.start_index, core.rows.debug) == (False, 2, 10, True)
     assert (env.metadata["autoreset_mode"], env.render_mode) == (AutoresetMode.DISABLED, "rgb_array")
     env.reset()
     assert env.np_random_seed == (14, 15, 16)

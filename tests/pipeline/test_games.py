@@ -76,7 +76,7 @@ class Knows(vecwrap.VecEnvWrapper):
     def __init__(self, env):
         super().__init__(env)
         k = len(env.possible_agents)
-        assert (k, env.core.books.agents) == (4, 4)
+        assert (k, env.core.rows.agents) == (4, 4)
         assert env.row_games.tolist() == [i // k for i in range(env.num_envs)]
         assert env.row_agents.tolist() == [*env.possible_agents] * (env.num_envs // k)
         assert env.alive.shape == env.to_move.shape == (env.num_envs,)

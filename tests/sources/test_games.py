@@ -182,7 +182,7 @@ class Look(vecwrap.VecEnvWrapper):
     def __init__(self, env):
         super().__init__(env)
         n, core = env.num_envs, env.core
-        self.names = [core.description.agents[i % core.books.agents] for i in range(n)]
+        self.names = [core.description.agents[i % core.rows.agents] for i in range(n)]
         self.seen, self.before, self.moves = [None] * n, [None] * n, [0] * n
         self.movers, self.present = np.zeros(n, bool), np.zeros(n, bool)
         self.transitions = [[] for _ in range(n)]

@@ -236,7 +236,7 @@ def test_without_it_the_very_methods_of_the_classes_run(fails):
     except vecwrap.VecwrapError:
         assert fails
     assert attributes(env) == before
-    assert env.core.books.timer is None
+    assert env.core.rows.timer is None
     env.reset()
     env.step([0, 0, 0])
     assert watch.steps == (0 if fails else 1)
@@ -292,7 +292,7 @@ def test_an_environment_is_not_kept_alive_by_one_that_is_on():
     env = Outer(works())
     env.reset()
     watch = Stopwatch(env).__enter__()
-    books = env.core.books
+    books = env.core.rows
     gc.disable()
     try:
         del env

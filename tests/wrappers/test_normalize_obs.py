@@ -168,7 +168,7 @@ def test_going_on_after_a_load_equals_never_having_stopped(mode):
         other.load_wrapper_state(state)
         assert_same(other.get_original_obs(), env.get_original_obs())
         for _ in range(50):
-            if mode == "disabled" and other.core.books.endings.ended.any():
+            if mode == "disabled" and other.core.rows.endings.ended.any():
                 for one in (env, other):
                     one.reset()
             assert_same(env.step([0, 1, 2])[0], other.step([0, 1, 2])[0])

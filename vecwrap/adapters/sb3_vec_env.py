@@ -149,16 +149,17 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             return infos
         added = {name: step.infos[name] for key in step.added for name in (key, f"_{key}")}
         others = {key: value for key, value in step.infos.items() if key not in added}
-        books, finals = self.vecwrap_env.core.books, step.final_infos or {}
+        backend_rows = self.vecwrap_env.core.rows
+        finals = step.final_infos or {}
         # A wrapper that numbers rows itself makes their infos itself.
-        as_given = self.vecwrap_env.face.numbering is books
-        before, finals_before = books.latest_infos if as_given else ({}, None)
+        as_given = self.vecwrap_env.face.numbering is backend_rows
+        before, finals_before = backend_rows.latest_infos if as_given else ({}, None)
         changes, of_ends = _Changes(before, others), _Changes(finals_before or {}, finals)
         rows: Sequence[int] = range(self.num_envs)
         if not (before or others or finals_before or finals):  # no environment tells anything, as CartPole
             rows = np.logical_or.reduce([dones, *(added[f"_{key}"] for key in step.added)]).nonzero()[0].tolist()
         for i in rows:
-            own, own_final = books.slots.own_infos(i) if as_given else ({}, {})
+            own, own_final = backend_rows.slots.own_infos(i) if as_given else ({}, {})
             info, of_step = changes.made_to(own, i), row_of(added, i)
             done = dones.item(i)
             if done and step.first[i]:  # not so where an agent leaves a game that goes on

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
 from vecwrap.backends.local import LocalRows
+from vecwrap.env.arrivals import Arrival
 from vecwrap.env.backend import Backend
-from vecwrap.env.runner import Runner
+from vecwrap.env.runner import Context, Runner
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, of_all
+from vecwrap.sources.description import Description
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.making import EngineFactory
@@ -34,48 +34,42 @@ class Dummy(Runner):
     """
 
     name: ClassVar[str] = "dummy"
-    has_line = True
+    has_fast_path = True
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """A runner that derives from this one, and may step differently, has the general path alone."""
         super().__init_subclass__(**keywords)
-        cls.has_line = False
+        cls.has_fast_path = False
 
-    def start(self, factories: Sequence[Factory]) -> Description:
-        books = self.books
-        self.local = LocalRows(range(books.num_rows), factories, books.interrupts)
-        descriptions = self.local.make(books.autoreset, debug=books.debug, restart=books.recovery is not None)
-        description = of_all(list(descriptions.items()))
-        books.slots = Slots(books.num_rows, description.observation_space, description.action_space)
-        self.local.attach(books.slots)
-        return description
+    def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
+        self.context = context
+        self.local = LocalRows(range(context.num_rows), factories, context.interrupts)
+        return [self.local.make(context)]
 
-    def send(self, env_ids: IntArray) -> None:
-        self.local.step(env_ids.tolist())
+    def allocate(self, description: Description) -> Slots:
+        slots = super().allocate(description)
+        self.local.attach(slots)
+        return slots
+
+    def send(self, rows: IntArray) -> None:
+        self.local.step(rows.tolist())
 
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         for source in self.local.sources:
             source.refuse_reset(seeds, options)
 
-    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        self.local.reset(env_ids.tolist(), seeds, options)
+    def reset(self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        self.local.reset(rows.tolist(), seeds, options)
 
-    def poll(self, deadline: float | None) -> None:
-        books = self.books
-        lost = bool(books.due)
-        due = books.make_due_anew()
-        if books.progress and deadline is not None and time.monotonic() > deadline:
-            raise books.too_early()
-        if self.local:
-            self.local.run(books.arrived, one=deadline is not None or books.batch_size is not None)
-        elif due is not None:
-            books.rest_until(due if deadline is None else min(due, deadline))
-            books.progress = True  # so that the deadline is checked
-        elif not lost:
-            raise books.never_home()
+    def poll(self, until: float, *, soon: bool) -> Sequence[Arrival]:
+        return self.local.run(one=soon)
+
+    def cancel(self, rows: Collection[int]) -> Collection[int]:
+        self.local.cancel(rows)
+        return ()
 
     def frames(self, wanted: Sequence[Frames]) -> None:
-        self.local.tell_frames(wanted)
+        self.local.set_frames(wanted)
 
     def step_whole(self, actions: Batch) -> bool:
         return self.local.step_all(actions)
@@ -83,18 +77,11 @@ class Dummy(Runner):
     def has_work(self) -> bool:
         return bool(self.local)
 
-    def take_back(self, env_ids: Iterable[int]) -> None:
-        self.local.forget(env_ids)
+    def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
+        return self.local.recreate(takeovers)
 
-    def recreate(self, takeovers: dict[int, Takeover]) -> None:
-        for failure in self.local.recreate(takeovers):
-            self.books.not_made(failure)
-
-    def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        self.local.ask(method, env_ids, arguments)
-
-    def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
-        return self.local.answers()
+    def call(self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        self.local.call(number, method, rows, arguments)
 
     def envs(self) -> list[Any] | None:
         return self.local.group.envs()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from vecwrap.env.arrivals import Arrival, Made, Results, Values
+from vecwrap.env.runner import Context
 from vecwrap.errors import PlanError
 from vecwrap.interrupts import Interrupts, is_interrupt
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.infos import own_copy
-from vecwrap.rows.step_result import Autoreset, Frames
+from vecwrap.rows.step_result import Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import CouldNotMake, Failure
@@ -27,54 +29,50 @@ from vecwrap.sources.sub_env import Factory
 class _Job:
     """Rows to be stepped, or reset with a seed each and options; and the frames wanted at the time of the request."""
 
-    env_ids: Sequence[int]
+    rows: Sequence[int]
     seeds: Sequence[int | None] | None  # None: to be stepped
     options: dict[str, Any] | None
     frames: Sequence[Frames]
-    begun: int = 0  # how many of its rows have been started; none is started twice, even after an interrupt
-    done: list[int] = field(default_factory=list)  # and failures: results that have not been reported yet
-    failures: list[Failure] = field(default_factory=list)
+    begun: int = 0  # how many of its rows were started
 
-    def row(self, k: int) -> _Job:
-        seeds = None if self.seeds is None else self.seeds[k : k + 1]
-        return _Job(self.env_ids[k : k + 1], seeds, self.options, self.frames)
+    def of(self, places: Sequence[int]) -> _Job:
+        """Return a job of the rows at these places."""
+        seeds = None
+        if self.seeds is not None:
+            seeds = [self.seeds[k] for k in places]
+        return _Job([self.rows[k] for k in places], seeds, self.options, self.frames)
 
-    def without(self, rows: set[int]) -> _Job:
-        """Return the job without these rows; rows that have been started stay, with their results."""
-        left = [k for k, i in enumerate(self.env_ids) if k < self.begun or i not in rows]
-        seeds = None if self.seeds is None else [self.seeds[k] for k in left]
-        return replace(self, env_ids=[self.env_ids[k] for k in left], seeds=seeds)
+    @property
+    def left(self) -> range:
+        return range(self.begun, len(self.rows))
 
 
 class LocalRows:
     """Rows that are stepped here; requests wait in a queue until ``run``.
 
-    Interrupts are held back while a source is stepped or reset, and let through between sources.
+    Interrupts are held back while a source is stepped or reset; if one has come, ``run`` returns between two sources.
     """
 
-    def __init__(self, env_ids: Sequence[int], factories: Sequence[Factory], interrupts: Interrupts) -> None:
+    def __init__(self, rows: Sequence[int], factories: Sequence[Factory], interrupts: Interrupts) -> None:
         self._interrupts = interrupts
-        self._env_ids = range(env_ids[0], env_ids[-1] + 1)
-        if len(self._env_ids) != len(factories) * num_rows_of(factories):
+        self._rows = range(rows[0], rows[-1] + 1)
+        if len(self._rows) != len(factories) * num_rows_of(factories):
             raise PlanError(
-                f"expected sub-environments {env_ids[0]} to {env_ids[-1]} to be all rows of {len(factories)} sources "
+                f"expected sub-environments {rows[0]} to {rows[-1]} to be all rows of {len(factories)} sources "
                 f"of {num_rows_of(factories)}, whose rows step together"
             )
-        self.group = SourceGroup(env_ids[0], factories, is_own=is_interrupt, came=interrupts.came)
+        self.group = SourceGroup(rows[0], factories, is_own=is_interrupt, came=interrupts.came)
         self._slots: Slots
         self._jobs: deque[_Job] = deque()
-        self._calls: tuple[str, Sequence[int], Sequence[tuple[Any, ...]]] = "", (), ()
-        self._values: dict[int, Any] = {}
-        self._failures: list[Failure] = []
-        self._frames: Sequence[Frames] = [Frames.NONE] * len(self._env_ids)
+        self._results: list[Results] = []  # of a `step_all` that a row did not survive
+        self._call: tuple[int, str, Sequence[int], Sequence[tuple[Any, ...]]] | None = None
+        self._frames: Sequence[Frames] = [Frames.NONE] * len(self._rows)
         self._frames_set: Sequence[Frames] = self._frames
 
-    def make(self, mode: Autoreset, *, debug: bool, restart: bool = False) -> dict[int, Description]:
-        """Make them all, or raise SubEnvError; return the description of each source, by its first row.
-
-        ``restart``: lost ones are recreated, so that an error says why these are not.
-        """
-        return make_all(self.group, mode, debug=debug, restart=restart)
+    def make(self, context: Context) -> Made:
+        """Make all sources, or raise SubEnvError, which says under ``restarts`` why these are not recreated."""
+        descriptions = make_all(self.group, context)
+        return Made(self._rows, list(descriptions.items()))
 
     @property
     def sources(self) -> Sequence[Source]:
@@ -84,24 +82,24 @@ class LocalRows:
     def attach(self, slots: Slots) -> None:
         """Set where the results go: into these slots."""
         self._slots = slots
-        self.group.attach(slots, self._env_ids.start)
+        self.group.attach(slots, self._rows.start)
 
     def __bool__(self) -> bool:
-        return bool(self._jobs)
+        return bool(self._jobs or self._results or self._call)
 
-    def tell_frames(self, wanted: Sequence[Frames]) -> None:
+    def set_frames(self, wanted: Sequence[Frames]) -> None:
         """Have rows requested from now on bring these frames; ``wanted`` are those of all sub-environments."""
-        self._frames = wanted[self._env_ids.start : self._env_ids.stop]
+        self._frames = wanted[self._rows.start : self._rows.stop]
 
-    def step(self, env_ids: Sequence[int]) -> None:
+    def step(self, rows: Sequence[int]) -> None:
         """Request a step of these rows."""
-        if env_ids:
-            self._jobs.append(_Job(env_ids, None, None, self._frames))
+        if rows:
+            self._jobs.append(_Job(rows, None, None, self._frames))
 
     def step_all(self, actions: Batch) -> bool:
-        """Step all rows; False if one failed. Only where a row fails or Ctrl-C comes, a job is left."""
+        """Step all rows; False if one failed, or Ctrl-C came: then ``run`` returns results."""
         if self._frames is not self._frames_set:
-            self._set_frames(self._frames)
+            self._apply_frames(self._frames)
         if self.group.take_actions:
             done, failures = self.group.step(self.group.rows, self._slots.own_actions(actions))
         else:
@@ -109,74 +107,70 @@ class LocalRows:
             done, failures = self.group.step(self.group.rows)
         if done == self.group.all_rows:
             return True
-        self._slots.actions.fill(slice(None), actions)
-        job = _Job(self._env_ids, None, None, self._frames, len(done) + len(failures), done, failures)
-        self._jobs.append(job)
-        if failures:
-            _raise_interrupt(failures)
-        self._interrupts.let_through()
-        self._run(job, one=False)
-        if job.failures:
-            return False
-        self._jobs.pop()
-        return True
+        _raise_interrupt(failures)
+        self._slots.actions.fill(slice(None), actions)  # for rows that are still to be stepped
+        self._results.append(Results(done, failures))
+        begun = len(done) + len(failures)
+        if begun < len(self._rows):
+            self._jobs.append(_Job(self._rows, None, None, self._frames, begun))
+        return False
 
-    def reset(self, env_ids: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Request resets of these rows."""
-        if env_ids:
+        if rows:
             options = own_copy(options)  # the caller may change them before the reset runs
-            self._jobs.append(_Job(env_ids, seeds, options, self._frames))
+            self._jobs.append(_Job(rows, seeds, options, self._frames))
 
-    def forget(self, env_ids: Iterable[int]) -> None:
-        """Discard what was requested of these rows."""
-        rows = set(env_ids)
-        self._jobs = deque(left for job in self._jobs if (left := job.without(rows)).env_ids)
+    def cancel(self, rows: Collection[int]) -> None:
+        """Cancel what was requested of these rows and has not begun, and drop their results."""
+        jobs: deque[_Job] = deque()
+        for job in self._jobs:
+            left = job.of([k for k in job.left if job.rows[k] not in rows])
+            if left.rows:
+                jobs.append(left)
+        self._jobs = jobs
+        self._results = []
 
     def shuffle(self, order: np.random.Generator) -> None:
         """Put the requests into a random order, row by row."""
         assert not self.group.of_several, "rows of engines and games come together"
-        rows = [job.row(k) for job in self._jobs for k in range(job.begun, len(job.env_ids))]
-        self._jobs = deque(rows[k] for k in order.permutation(len(rows)))
+        jobs = [job.of([k]) for job in self._jobs for k in job.left]
+        self._jobs = deque(jobs[k] for k in order.permutation(len(jobs)))
 
-    def run(self, arrived: Callable[[list[int], list[Failure]], None], *, one: bool = False) -> None:
-        """Run the requests, or those of ``one`` source; ``arrived`` gets what is done and has failed.
-
-        After an interrupt it gets that at the next call.
-        """
-        while self._jobs:
-            job = self._jobs[0]
-            self._run(job, one)
-            arrived(job.done, job.failures)
-            if job.begun == len(job.env_ids):
-                self._jobs.popleft()
-            else:
-                job.done, job.failures = [], []
-            if one:
-                return
-
-    def _run(self, job: _Job, one: bool) -> None:
-        if job.frames is not self._frames_set:
-            self._set_frames(job.frames)
-        while job.begun < len(job.env_ids):
+    def run(self, *, one: bool = False) -> list[Arrival]:
+        """Run the requests, or those of ``one`` source; return their results, those before an interrupt if one came."""
+        arrivals: list[Arrival] = []
+        if self._call is not None:
+            arrivals.append(self._run_call())
+        arrivals += self._results
+        self._results = []
+        while self._jobs and not (one and arrivals):
             self._interrupts.hold()
-            begin = job.begun
-            end = begin + self.group.first_of(job.env_ids[begin:]) if one else len(job.env_ids)
-            rows = job.env_ids[begin:end]
-            if job.seeds is None:
-                done, failures = self.group.step(rows)
+            job = self._jobs[0]
+            arrivals.append(self._run(job, one))
+            if job.left:
+                if self._interrupts.came():
+                    break
             else:
-                done, failures = self.group.reset(rows, job.seeds[begin:end], job.options)
-            job.begun += len(done) + len(failures)
-            job.done += done
-            job.failures += failures
-            if failures:
-                _raise_interrupt(failures)
-            if one:
-                return
-            if job.begun < len(job.env_ids):
-                self._interrupts.let_through()
+                self._jobs.popleft()
+        return arrivals
 
-    def _set_frames(self, frames: Sequence[Frames]) -> None:
+    def _run(self, job: _Job, one: bool) -> Results:
+        if job.frames is not self._frames_set:
+            self._apply_frames(job.frames)
+        end = len(job.rows)
+        if one:
+            end = job.begun + self.group.first_of(job.rows[job.begun :])
+        rows = job.rows[job.begun : end]
+        if job.seeds is None:
+            done, failures = self.group.step(rows)
+        else:
+            done, failures = self.group.reset(rows, job.seeds[job.begun : end], job.options)
+        job.begun += len(done) + len(failures)
+        _raise_interrupt(failures)
+        return Results(done, failures)
+
+    def _apply_frames(self, frames: Sequence[Frames]) -> None:
         self.group.want_frames(frames)
         self._frames_set = frames
 
@@ -184,25 +178,20 @@ class LocalRows:
         """Make lost sub-environments once more; return the failures."""
         return self.group.restore(list(takeovers), list(takeovers.values()))
 
-    def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+    def call(self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         """Request a call to the sources of these rows, each with its arguments."""
-        self._calls = method, env_ids, arguments
-        self._values, self._failures = {}, []
+        if rows:
+            self._call = number, method, rows, arguments
 
-    def answers(self) -> tuple[dict[int, Any], list[Failure]]:
-        """Return what ``ask`` gave, values and failures; after an interrupt go on, and run no call twice."""
-        method, env_ids, arguments = self._calls
-        while env_ids:
-            number = self.group.first_of(env_ids)
-            now = method, env_ids[:number], arguments[:number]
-            env_ids, arguments = env_ids[number:], arguments[number:]
-            self._calls = method, env_ids, arguments
-            values, failures = self.group.call(*now)
-            self._values.update(values)
-            self._failures += failures
-            if failures:
-                _raise_interrupt(failures)
-        return self._values, self._failures
+    def _run_call(self) -> Values:
+        """Run the call, which interrupts are not held back from."""
+        assert self._call is not None
+        number, method, rows, arguments = self._call
+        self._call = None
+        self._interrupts.let_through()
+        values, failures = self.group.call(method, rows, arguments)
+        _raise_interrupt(failures)
+        return Values(number, values, failures)
 
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         """Close them all, despite errors and interrupts; then raise the first error. Engines may be in a hurry."""
@@ -210,16 +199,16 @@ class LocalRows:
         close_all(self.group, timeout, terminate)
 
 
-def make_all(group: SourceGroup, mode: Autoreset, *, debug: bool, restart: bool) -> dict[int, Description]:
+def make_all(group: SourceGroup, context: Context) -> dict[int, Description]:
     """Make all sources in this process; return the description of each, by its first row.
 
     Raises:
-        SubEnvError: one could not be made; with ``restart`` it says why that is not repeated.
+        SubEnvError: one could not be made; under ``restarts`` it says why that is not repeated.
     """
     try:
-        return dict(group.make(mode, debug=debug))
+        return dict(group.make(context.autoreset, debug=context.debug))
     except CouldNotMake as reason:
-        failure = of_first_start(reason.failure, reason.factory, restart=restart)
+        failure = of_first_start(reason.failure, reason.factory, restart=context.restarts)
         raise failure.error() from reason.__cause__
 
 
@@ -233,6 +222,6 @@ def close_all(group: SourceGroup, timeout: float, terminate: bool) -> None:
 
 def _raise_interrupt(failures: Sequence[Failure]) -> None:
     """Raise the interrupt of the program's own that ended a loop over sources, if the last failure is one."""
-    cause = failures[-1].cause
+    cause = failures[-1].cause if failures else None
     if cause is not None and is_interrupt(cause):
         raise cause

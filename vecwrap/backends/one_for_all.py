@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 
 import gymnasium
 
+from vecwrap.env.arrivals import Arrival, Made, Values
 from vecwrap.env.backend import Backend
-from vecwrap.env.runner import Runner
+from vecwrap.env.runner import Context, Runner
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
-from vecwrap.sources.failure import Failure
 from vecwrap.sources.making import GameFactory
 from vecwrap.sources.sub_env import Factory
 
@@ -29,19 +28,19 @@ class OneForAll(Runner):
         self._of_game = of_game
         self.engine = self._one.runner.engine  # one that cannot send frames refuses
 
-    def start(self, factories: Sequence[Factory]) -> Description:
+    def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
+        self.context = context
         made: Description = self._one.core.description
-        self.books.slots = Slots(self.books.num_rows, made.observation_space, made.action_space)
-        return dataclasses.replace(made, metadata=dict(self._one.metadata), **self._of_game)
+        own = dataclasses.replace(made, metadata=dict(self._one.metadata), **self._of_game)
+        return [Made(range(context.num_rows), [(0, own)])]
 
-    def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        self._asked_for = list(env_ids)
-        ids = list(range(self._one.num_envs))  # an engine may answer for all or for none
-        self._one.runner.ask(method, ids, [arguments[0]] * len(ids))
+    def call(self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        self._call = number, method, rows, arguments[0]
 
-    def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
-        values, failures = self._one.runner.answers(deadline)
-        return {i: values[0] for i in self._asked_for if values}, failures
+    def poll(self, until: float, *, soon: bool) -> Sequence[Arrival]:
+        number, method, rows, arguments = self._call
+        values = self._one.core.calls.of_each(method, [arguments] * self._one.num_envs)
+        return [Values(number, dict.fromkeys(rows, values[0]))]
 
     def stop(self, timeout: float, terminate: bool) -> None:
         pass
@@ -49,7 +48,7 @@ class OneForAll(Runner):
     def send(self, *arguments: Any, **keywords: Any) -> None:
         raise AssertionError("wrappers are tried on a probe, which is never stepped")
 
-    reset = poll = frames = send
+    reset = frames = send
 
 
 def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any], **of_game: Any) -> Backend:

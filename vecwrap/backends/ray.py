@@ -17,13 +17,13 @@ from typing import Any, ClassVar
 
 from vecwrap.backends.ray_actor import Reply, host_class, unpack
 from vecwrap.backends.ray_cluster import Cluster, RayOptions
-from vecwrap.backends.workers.asking import AnyWorker, Expected, Workers
 from vecwrap.backends.workers.launch import ONE_THREAD
 from vecwrap.backends.workers.messages import encode_for_worker
+from vecwrap.backends.workers.pool import PendingReply, WorkerHandleBase, WorkerPool
 from vecwrap.backends.workers.shares import rows_of, share_out, sources_per_worker
-from vecwrap.env.books import LOOK
-from vecwrap.env.runner import Runner
-from vecwrap.errors import BackendError, PlanError, VecwrapError
+from vecwrap.env.arrivals import Arrival
+from vecwrap.env.runner import Context, Runner
+from vecwrap.errors import BackendError, PlanError
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
@@ -40,24 +40,25 @@ _MISSING_PACKAGE = ("ModuleNotFoundError", "DependencyNotInstalled")
 _log = logging.getLogger("vecwrap")
 
 
-class ActorLink(AnyWorker):
-    """The link to one actor, and to the one that takes its place when it is lost."""
+class ActorHandle(WorkerHandleBase):
+    """The handle of one actor, and to the one that takes its place when it is lost."""
 
     def __init__(self, number: int, env_ids: range) -> None:
         super().__init__(number, env_ids)
         self.handle: Any = None  # Ray's
-        self.calls: dict[Any, Expected] = {}  # the answers it owes, in order, by Ray's reference
+        self.calls: dict[Any, PendingReply] = {}  # the answers it owes, in order, by Ray's reference
         self.news: deque[tuple[Any, ...]] = deque()  # messages that go with the next call
 
     def begin(self, handle: Any) -> None:
         self.handle = handle
         self.restarts += 1
-        self._up, self.made, self.torn = True, False, False
+        self._up = True
+        self.made = False
         self.warned = False  # that it is waiting
         self.pid = None  # until known, as node and address
         self.node, self.address = "", "?"
 
-    def call(self, reference: Any, call: Expected) -> None:
+    def call(self, reference: Any, call: PendingReply) -> None:
         if not self.calls:
             self.since = time.monotonic()
         self.calls[reference] = call
@@ -72,7 +73,7 @@ class ActorLink(AnyWorker):
         first = next(iter(self.calls.values()), None)
         return math.inf if first is None or first.seconds is None else self.since + first.seconds
 
-    def owes(self) -> list[str]:
+    def awaiting(self) -> list[str]:
         return [call.kind for call in self.calls.values()]
 
     def __str__(self) -> str:
@@ -94,7 +95,7 @@ def _fetch_one(ray: Any, reference: Any) -> Any:
         return error
 
 
-class Ray(Workers[ActorLink], Runner):
+class Ray(WorkerPool[ActorHandle], Runner):
     """Sub-environments in the actors of a Ray cluster; each actor holds several, and may be on another machine.
 
     Raises:
@@ -124,29 +125,32 @@ class Ray(Workers[ActorLink], Runner):
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
-    def start(self, factories: Sequence[Factory]) -> Description:
-        asked, self._factories = self.options, list(factories)
-        self._cluster = Cluster(asked.address, asked.connect_timeout, asked.init or {})
+    def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
+        self.context = context
+        requested = self.options
+        self._factories = list(factories)
+        self._cluster = Cluster(requested.address, requested.connect_timeout, requested.init or {})
         self._ray = self._cluster.ray
         self._host = self._ray.remote(host_class())
         num_rows = num_rows_of(factories)
-        workers = asked.workers
-        if workers is None and asked.envs_per_worker is None:
-            workers = self._cluster.num_actors(asked.num_cpus or 1.0)
-        shares = share_out(len(factories), workers, sources_per_worker(asked.envs_per_worker, num_rows))
+        workers = requested.workers
+        if workers is None and requested.envs_per_worker is None:
+            workers = self._cluster.num_actors(requested.num_cpus or 1.0)
+        shares = share_out(len(factories), workers, sources_per_worker(requested.envs_per_worker, num_rows))
         self._shares = [rows_of(share, num_rows) for share in shares]
-        asked.refuse_too_small(len(self._shares), self._ray.cluster_resources())
+        requested.refuse_too_small(len(self._shares), self._ray.cluster_resources())
         self.workers = len(self._shares)
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
-        self._workers = [ActorLink(number, share) for number, share in enumerate(self._shares)]
+        self._workers = [ActorHandle(number, share) for number, share in enumerate(self._shares)]
         for actor in self._workers:
             self._start_anew(actor, None)
-        first = self._await_made()
-        self.books.slots = Slots(self.books.num_rows, first.observation_space, first.action_space)
-        self._attaching = True
-        return first
+        return self._pop_arrivals()
 
-    def _start_anew(self, actor: ActorLink, takeovers: dict[int, Takeover] | None) -> None:
+    def allocate(self, description: Description) -> Slots:
+        self._joint = description
+        return super().allocate(description)
+
+    def _start_anew(self, actor: ActorHandle, takeovers: dict[int, Takeover] | None) -> None:
         init = self._init_of(actor, takeovers)
         options = self.options.of_an_actor()
         try:
@@ -157,7 +161,7 @@ class Ray(Workers[ActorLink], Runner):
         of_all = (self.options.init or {}).get("runtime_env") or {}
         directory = "" if "working_dir" in {**of_all, **(self.options.runtime_env or {})} else str(Path.cwd())
         reference = handle.start.remote(list(sys.path), directory, ONE_THREAD, init)
-        actor.call(reference, self._expected("made", "start_timeout"))
+        actor.call(reference, self._reply("made", "start_timeout"))
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -166,136 +170,124 @@ class Ray(Workers[ActorLink], Runner):
             if actor.is_up():  # a new one takes them over
                 actor.news.append(("frames", [wanted[i] for i in actor.env_ids]))
 
-    def poll(self, deadline: float | None) -> None:
-        self._refuse_broken()
-        books, arrived = self.books, self.books.num_arrived
-        if books.due or self._torn:
-            books.make_due_anew()
-        if books.num_arrived == arrived:
-            self._pump(deadline)
+    def poll(self, until: float, *, soon: bool) -> Sequence[Arrival]:
+        self._refuse_left_cluster()
+        while not self._arrivals and self._is_anything_awaited():
+            self.context.interrupts.let_through()
+            self._receive(until, soon=soon)
+            if time.monotonic() >= until or self._cluster is None:
+                break
+        return self._pop_arrivals()
 
-    def notice_losses(self, env_ids: IntArray) -> None:
+    def notice_losses(self, rows: IntArray) -> Sequence[Arrival]:
         """Call the idle actors of these rows: Ray reports an actor's death only in reply to a call."""
-        idle = [actor for actor, _ in self._by_worker(env_ids) if actor.is_up() and not actor.owes()]
-        if not idle:
-            return
-        asked = {actor.handle.answer.remote(_NO_MESSAGES): actor for actor in idle}
-        self.books.interrupts.let_through()
-        arrived, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_TIME_FOR_A_WORD)
-        self.books.interrupts.hold()
-        self.books.refuse_closed_meanwhile()
-        for reference, word in zip(arrived, fetch(self._ray, arrived), strict=True):
-            if isinstance(word, self._ray.exceptions.RayError):
-                self._lose_worker(asked[reference], word)
+        idle = [actor for actor, _ in self._by_worker(rows) if actor.is_up() and not actor.awaiting()]
+        if idle:
+            called = {actor.handle.answer.remote(_NO_MESSAGES): actor for actor in idle}
+            self.context.interrupts.let_through()
+            arrived, _ = self._ray.wait(list(called), num_returns=len(called), timeout=_TIME_FOR_A_WORD)
+            self.context.interrupts.hold()
+            if self._cluster is None:  # closed meanwhile
+                return ()
+            for reference, word in zip(arrived, fetch(self._ray, arrived), strict=True):
+                if isinstance(word, self._ray.exceptions.RayError):
+                    self._lose_worker(called[reference], word)
+        return self._pop_arrivals()
 
     # -- talking to the actors -----------------------------------------------------------------------------------------
 
-    def _pickled(self, actor: ActorLink, message: tuple[Any, ...]) -> bytes:
+    def _pickled(self, actor: ActorHandle, message: tuple[Any, ...]) -> bytes:
         return encode_for_worker((*actor.news, message))  # in one call with its unsent news
 
-    def _send_bytes(self, actor: ActorLink, data: bytes, owed: Sequence[Expected]) -> None:
-        if not actor.is_up():
-            return  # it was lost a moment ago, in this very call, and its rows are settled
-        (call,) = owed
+    def _send_all(
+        self, messages: Sequence[tuple[ActorHandle, tuple[Any, ...]]], reply: PendingReply, what: str = ""
+    ) -> None:
+        self._refuse_left_cluster()
+        super()._send_all(messages, reply, what)
+
+    def _send_bytes(self, actor: ActorHandle, data: bytes, replies: Sequence[PendingReply]) -> None:
+        if not actor.is_up():  # it was lost a moment ago, which `poll` is about to return
+            self._requested.difference_update(actor.env_ids)
+            return
+        (reply,) = replies
         actor.news.clear()
-        actor.call(actor.handle.answer.remote(data), call)
+        actor.call(actor.handle.answer.remote(data), reply)
 
-    def _pump(self, deadline: float | None) -> None:
-        while True:
-            self._refuse_broken()
-            now = time.monotonic()
-            until = [now + LOOK, *self.books.due.values(), *(actor.deadline for actor in self._workers)]
-            if deadline is not None:
-                until.append(deadline)
-            seconds = max(0.0, min(until) - now)
-            owed = {reference: actor for actor in self._workers for reference in actor.calls}
-            arrived: list[Any] = []
-            if owed:  # all of them, to wake up only once, unless some of them will do
-                most = len(owed) if self.books.batch_size is None else 1
-                arrived, _ = self._ray.wait(list(owed), num_returns=most, timeout=seconds)
-            else:
-                time.sleep(seconds)
-            self._excuse(time.monotonic() - now - seconds)
-            self.books.refuse_closed_meanwhile()
-            for reference, reply in zip(arrived, fetch(self._ray, arrived), strict=True):
-                if reference in owed[reference].calls:  # it has not been lost a moment ago
-                    self._take_in(owed[reference], reference, reply)
-            now = time.monotonic()
-            overdue = [actor for actor in self._workers if actor.is_up() and self._is_late(actor, now)]
-            for actor in overdue:
-                self._lose_worker(actor)
-            self._warn_of_waiting(now)
-            if arrived or overdue or self._is_due(deadline):
-                return
+    def _receive(self, until: float, *, soon: bool) -> None:
+        """Wait for replies, and take them."""
+        now = time.monotonic()
+        seconds = max(0.0, min(until, *(actor.deadline for actor in self._workers)) - now)
+        awaited = {reference: actor for actor in self._workers for reference in actor.calls}
+        number = 1 if soon else len(awaited)  # all of them, to wake up only once, unless some of them will do
+        arrived, _ = self._ray.wait(list(awaited), num_returns=number, timeout=seconds)
+        if self._cluster is None:  # closed meanwhile
+            return
+        self._extend_deadlines(time.monotonic() - now - seconds)
+        for reference, reply in zip(arrived, fetch(self._ray, arrived), strict=True):
+            if reference in awaited[reference].calls:  # it has not been lost a moment ago
+                self._take_in(awaited[reference], reference, reply)
+        now = time.monotonic()
+        overdue = [actor for actor in self._workers if actor.is_up() and self._is_late(actor, now)]
+        for actor in overdue:
+            self._lose_worker(actor)
+        self._warn_of_waiting(now)
 
-    def _is_late(self, actor: ActorLink, now: float) -> bool:
+    def _is_late(self, actor: ActorHandle, now: float) -> bool:
         """Whether an actor has taken too long; the transfer of a finished answer from its node does not count."""
         if now <= actor.deadline:
             return False
         return not self._ray.wait([next(iter(actor.calls))], timeout=0, fetch_local=False)[0]
 
-    def _take_in(self, actor: ActorLink, reference: Any, reply: Any) -> None:
-        self.books.interrupts.hold()  # until the next wait
+    def _take_in(self, actor: ActorHandle, reference: Any, reply: Any) -> None:
+        self.context.interrupts.hold()  # until the next wait
         exceptions = self._ray.exceptions
         if isinstance(reply, exceptions.RuntimeEnvSetupError):  # it would fail again the next time
             why = f"its runtime_env could not be set up, and the environment cannot continue\nRay says: {reply}"
-            self.books.broken = self._error_of(actor, f"{actor}: {why}")
-            raise self.books.broken from reply
+            raise self._error_of(actor, f"{actor}: {why}") from reply
         if isinstance(reply, exceptions.RayError):
             self._lose_worker(actor, reply)
             return
-        try:
-            call = actor.calls.pop(reference)
-            actor.since = time.monotonic()
-            self._handle(actor, call, reply)
-        except BaseException as error:
-            if not isinstance(error, VecwrapError):  # an interrupt: how far it got is unknown
-                actor.torn = self._torn = True
-            raise
-
-    def _handle(self, actor: ActorLink, call: Expected, reply: Any) -> None:
+        call = actor.calls.pop(reference)
+        actor.since = time.monotonic()
         if call.kind == "made":
             reply = self._note_place(actor, *reply)
         answer = self._read(actor, partial(unpack, reply), [call])
         if isinstance(answer, str):
-            self._lose_worker(actor, told=answer)
+            self._lose_worker(actor, did=answer)
             return
-        self._take_in_answer(actor, answer, call.ask)
+        self._take_reply(actor, answer, call.call)
 
-    def _refuse_broken(self) -> None:
-        cluster = self._cluster
-        if self.books.broken is None and cluster is not None and not cluster.is_there() and not self.books.closed:
-            self.books.broken = BackendError(
+    def _refuse_left_cluster(self) -> None:
+        if self._cluster is not None and not self._cluster.is_there():
+            raise BackendError(
                 "ray.shutdown() has ended this process's connection to the Ray cluster, and its actors; close() still "
                 "works; build the environment again to continue"
             )
-        super()._refuse_broken()
 
     # -- actors that start ---------------------------------------------------------------------------------------------
 
     def _note_place(
-        self, actor: ActorLink, pid: int, node: str, address: str, missing: str | None, data: bytes
+        self, actor: ActorHandle, pid: int, node: str, address: str, missing: str | None, data: bytes
     ) -> Reply:
         """Record where an actor has been started, and return its answer; BackendError: a package is missing there."""
         actor.pid, actor.node, actor.address = pid, node, address
         if missing is not None:
             remedy = "install it there, or let Ray do it: runtime_env={'pip': [...]}"
             why = f"node {address} has no package {missing}, which {actor} needs; {remedy}"
-            self.books.broken = self._error_of(actor, why)
-            raise self.books.broken
+            raise self._error_of(actor, why)
         return Reply(data)
 
-    def _take_in_failed_start(self, actor: ActorLink, failure: Failure) -> None:
+    def _take_failed_start(self, actor: ActorHandle, failure: Failure) -> None:
         if failure.kind in _MISSING_PACKAGE:
             remedy = "install the package there, or let Ray do it with runtime_env={'pip': [...]}."
             failure = replace(failure, note=f"\nThat was on node {actor.address}: {remedy}")
-        super()._take_in_failed_start(actor, failure)
+        super()._take_failed_start(actor, failure)
 
     def _warn_of_waiting(self, now: float) -> None:
         late = [
             actor
             for actor in self._workers
-            if actor.owes()[:1] == ["made"] and now - actor.since > _PATIENCE and not actor.warned
+            if actor.awaiting()[:1] == ["made"] and now - actor.since > _PATIENCE and not actor.warned
         ]
         for actor in late:
             actor.warned = True
@@ -309,33 +301,33 @@ class Ray(Workers[ActorLink], Runner):
 
     # -- actors that are lost ------------------------------------------------------------------------------------------
 
-    def _lose_worker(self, actor: ActorLink, error: BaseException | None = None, told: str = "") -> None:
-        who, owed, calls = str(actor), actor.owes(), list(actor.calls.values())
-        said = ""
+    def _lose_worker(self, actor: ActorHandle, error: BaseException | None = None, did: str = "") -> None:
+        """End an actor that died, hangs, or ``did`` something for which it is ended."""
+        who = str(actor)
+        first = next(iter(actor.calls.values()), None)
+        details = ""
         if isinstance(error, self._ray.exceptions.RayActorError):
-            told = "died"
+            did = "died"
         else:
             self._end_worker(actor)
             if error is not None:
-                told = f"was lost ({type(error).__name__})"
-            elif actor.torn:
-                told = "was interrupted in the middle of an answer"
-            told = told or f"did not answer within {calls[0].limit}={calls[0].seconds:g} s"
-            told += ", and was killed"
+                did = f"was lost ({type(error).__name__})"
+            elif not did and first is not None:
+                did = f"did not answer within {first.limit}={first.seconds:g} s"
+            did += ", and was killed"
         if error is not None:
-            said = f"\nRay says: {' '.join(str(error).split())}"
+            details = f"\nRay says: {' '.join(str(error).split())}"
         self._forget(actor)
-        self._book_loss(actor, f"{who} {told}", said, owed)
-        actor.torn = False
+        self._report_loss(actor, f"{who} {did}", details)
 
-    def _end_worker(self, actor: ActorLink) -> None:
+    def _end_worker(self, actor: ActorHandle) -> None:
         if self._is_here(actor):
             _signal(actor, signal.SIGKILL)  # Ray asks first, which takes seconds if the actor does not answer
 
-    def _is_here(self, actor: ActorLink) -> bool:
+    def _is_here(self, actor: ActorHandle) -> bool:
         return self._cluster is not None and actor.pid is not None and actor.node == self._cluster.here
 
-    def _await_end(self, actors: Sequence[ActorLink], seconds: float) -> None:
+    def _await_end(self, actors: Sequence[ActorHandle], seconds: float) -> None:
         """End those actors on this node that Ray only lets exit, which waits for the environments' threads."""
         left = [actor for actor in actors if actor.is_up() and self._is_here(actor)]
         deadline = time.monotonic() + seconds
@@ -345,7 +337,7 @@ class Ray(Workers[ActorLink], Runner):
         for actor in left:
             _signal(actor, signal.SIGKILL)
 
-    def _forget(self, actor: ActorLink) -> None:
+    def _forget(self, actor: ActorHandle) -> None:
         if actor.handle is not None:
             self._ray.kill(actor.handle)
         actor.forget()
@@ -353,7 +345,7 @@ class Ray(Workers[ActorLink], Runner):
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def stop(self, timeout: float, terminate: bool) -> None:
-        if self.books.forked or self._cluster is None:
+        if self._cluster is None:
             return
         actors, cluster = self._workers, self._cluster
         if cluster.is_there():
@@ -367,12 +359,9 @@ class Ray(Workers[ActorLink], Runner):
             self._await_end(actors, min(timeout, _TIME_TO_END))
         self._workers, self._cluster = [], None
         cluster.leave()
-        if hasattr(self.books, "slots"):
-            del self.books.slots
-            self.books.latest = None
 
 
-def _signal(actor: ActorLink, number: int) -> bool:
+def _signal(actor: ActorHandle, number: int) -> bool:
     """Signal an actor on this node (0: not at all); whether there is such a process."""
     assert actor.pid is not None
     try:

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 from vecwrap.backends.local import close_all, make_all
 from vecwrap.backends.workers.options import ThreadOptions
 from vecwrap.backends.workers.shares import rows_of, share_out
-from vecwrap.env.books import LOOK
-from vecwrap.env.runner import Runner
+from vecwrap.env.arrivals import Arrival, Made, Results, Values
+from vecwrap.env.runner import Context, Runner
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, of_all
+from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.group import SourceGroup
 from vecwrap.sources.making import num_rows_of
@@ -56,113 +56,103 @@ class Threads(Runner):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._threads: list[_Share] = []
-        self._given = 0  # rows that threads have been asked for, and have not brought yet
+        self._arrived = _ArrivalQueue()
+        self._requested: set[int] = set()  # rows that threads are to bring
+        self._num_calls = 0  # that threads have not answered
 
-    def start(self, factories: Sequence[Factory]) -> Description:
-        books = self.books
-        self._home = _Home()
-        descriptions: dict[int, Description] = {}
-        shares = share_out(len(factories), self.options.workers, None)
-        for share in shares:  # one after the other: what a constructor imports and counts is as on dummy
-            env_ids = rows_of(share, num_rows_of(factories))
-            group = SourceGroup(env_ids.start, factories[share.start : share.stop], is_own=_never)
-            thread = _Share(group, env_ids)
+    def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
+        self.context = context
+        arrivals: list[Arrival] = []
+        for share in share_out(len(factories), self.options.workers, None):
+            rows = rows_of(share, num_rows_of(factories))
+            group = SourceGroup(rows.start, factories[share.start : share.stop], is_own=_never)
+            thread = _Share(group, rows)
             self._threads.append(thread)
-            restart = books.recovery is not None
-            make = partial(make_all, group, books.autoreset, debug=books.debug, restart=restart)
-            descriptions |= thread.call(make).result()
-        first = of_all(sorted(descriptions.items()))
-        books.slots = Slots(books.num_rows, first.observation_space, first.action_space)
-        for thread in self._threads:
-            thread.group.attach(books.slots, thread.env_ids.start)
-        return first
+            # One after the other: what a constructor imports and counts is as on dummy.
+            descriptions = thread.call(partial(make_all, group, context)).result()
+            arrivals.append(Made(rows, list(descriptions.items())))
+        return arrivals
 
-    def _by_thread(self, env_ids: Iterable[int]) -> list[tuple[_Share, list[int]]]:
-        ids = list(env_ids)
-        each = [(thread, [i for i in ids if i in thread.env_ids]) for thread in self._threads]
+    def allocate(self, description: Description) -> Slots:
+        slots = super().allocate(description)
+        for thread in self._threads:
+            thread.group.attach(slots, thread.rows.start)
+        return slots
+
+    def _by_thread(self, rows: Iterable[int]) -> list[tuple[_Share, list[int]]]:
+        ids = list(rows)
+        each = [(thread, [i for i in ids if i in thread.rows]) for thread in self._threads]
         return [(thread, own) for thread, own in each if own]
 
-    def send(self, env_ids: IntArray) -> None:
-        for thread, ids in self._by_thread(env_ids.tolist()):
+    def send(self, rows: IntArray) -> None:
+        for thread, ids in self._by_thread(rows.tolist()):
+            self._requested.update(ids)
             for group in self._brought_apart(thread, ids):
-                thread.ask(partial(self._home.bring, partial(thread.group.step, group)))
-            self._given += len(ids)
+                thread.request(partial(self._bring_rows, partial(thread.group.step, group)))
 
-    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        self.books.interrupts.hold()  # until all is sent, also amid a wait
-        seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
+    def reset(self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        seed_of = dict(zip(rows.tolist(), seeds, strict=True))
         options = own_copy(options)  # the caller may change them before the reset runs
         for thread, ids in self._by_thread(seed_of):
+            self._requested.update(ids)
             for group in self._brought_apart(thread, ids):
                 own = [seed_of[i] for i in group]
-                thread.ask(partial(self._home.bring, partial(thread.group.reset, group, own, options)))
-            self._given += len(ids)
+                thread.request(partial(self._bring_rows, partial(thread.group.reset, group, own, options)))
 
-    def _brought_apart(self, thread: _Share, env_ids: list[int]) -> list[list[int]]:
+    def _bring_rows(self, run: Callable[[], tuple[list[int], list[Failure]]]) -> None:
+        self._arrived.put(Results(*run()))
+
+    def _brought_apart(self, thread: _Share, rows: list[int]) -> list[list[int]]:
         """Return the rows that a thread brings at once: all of them, or those of each source."""
-        return [env_ids] if self.books.batch_size is None else thread.group.in_groups(env_ids)
+        if self.context.batch_size is None:
+            return [rows]
+        return thread.group.in_groups(rows)
 
     def frames(self, wanted: Sequence[Frames]) -> None:
         for thread in self._threads:
-            own = wanted[thread.env_ids.start : thread.env_ids.stop]
-            thread.ask(partial(thread.group.want_frames, own))
+            own = wanted[thread.rows.start : thread.rows.stop]
+            thread.request(partial(thread.group.want_frames, own))
 
-    def poll(self, deadline: float | None) -> None:
-        books = self.books
-        lost = bool(books.due)
-        due = books.make_due_anew()
-        until = [time.monotonic() + LOOK, *(when for when in (deadline, due) if when is not None)]
-        if self._given:
-            came = self._home.wait(min(until))
-        elif due is not None:
-            books.rest_until(min(until))
-            came = False
-        elif lost:
-            return
-        else:
-            raise books.never_home()
-        if not came:
-            books.refuse_closed_meanwhile()
-            if deadline is not None and time.monotonic() >= deadline:
-                raise books.too_early()
-            return
-        books.interrupts.hold()  # until what has come is recorded
-        while (rows := self._home.take()) is not None:
-            self._given -= len(rows[0]) + len(rows[1])
-            books.arrived(*rows)
+    def poll(self, until: float, *, soon: bool) -> Sequence[Arrival]:
+        if not (self._requested or self._num_calls):
+            return ()
+        if not self._arrived.wait(until):
+            return ()
+        self.context.interrupts.hold()
+        arrivals = self._arrived.take()
+        for arrival in arrivals:
+            if isinstance(arrival, Results):
+                self._requested.difference_update(arrival.rows)
+                self._requested.difference_update(failure.index for failure in arrival.failures)
+            else:
+                self._num_calls -= 1
+        return arrivals
 
-    def recreate(self, takeovers: dict[int, Takeover]) -> None:
+    def cancel(self, rows: Collection[int]) -> Collection[int]:
+        return self._requested.intersection(rows)
+
+    def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
+        failures: list[Failure] = []
         for thread, ids in self._by_thread(takeovers):
             own = [takeovers[i] for i in ids]
-            for failure in thread.call(partial(thread.group.restore, ids, own)).result():
-                self.books.not_made(failure)
+            failures += thread.call(partial(thread.group.restore, ids, own)).result()
+        return failures
 
-    def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        arguments_of = dict(zip(env_ids, arguments, strict=True))
-        self._calls = []
-        for thread, ids in self._by_thread(env_ids):
+    def call(self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        arguments_of = dict(zip(rows, arguments, strict=True))
+        for thread, ids in self._by_thread(rows):
             own = [arguments_of[i] for i in ids]
-            self._calls.append(thread.call(partial(thread.group.call, method, ids, own)))
+            self._num_calls += 1
+            thread.request(partial(self._bring_values, number, partial(thread.group.call, method, ids, own)))
 
-    def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
-        values: dict[int, Any] = {}
-        failures: list[Failure] = []
-        for call in self._calls:
-            try:
-                answered, failed = call.result(_seconds(deadline))
-            except TimeoutError:
-                raise self.books.too_early() from None
-            values |= answered
-            failures += failed
-        return values, failures
+    def _bring_values(self, number: int, run: Callable[[], tuple[dict[int, Any], list[Failure]]]) -> None:
+        self._arrived.put(Values(number, *run()))
 
     def envs(self) -> list[Any] | None:
         shares = [thread.group.envs() for thread in self._threads]
         return None if None in shares else [env for share in shares for env in share or ()]
 
     def stop(self, timeout: float, terminate: bool) -> None:
-        if self.books.forked:
-            return  # in a forked process, which has no copies of the threads
         threads, self._threads = self._threads, []
         ends = [(thread, thread.end(timeout, terminate)) for thread in threads]
         until = time.monotonic() + timeout
@@ -172,7 +162,7 @@ class Threads(Runner):
             try:
                 end.result(_seconds(until))
             except TimeoutError:
-                late += thread.env_ids
+                late += thread.rows
             except Exception as error:
                 errors.append(error)
         if late:
@@ -195,45 +185,44 @@ def _seconds(deadline: float | None) -> float | None:
     return None if deadline in (None, math.inf) else max(0.0, deadline - time.monotonic())
 
 
-class _Home:
-    """What has come from the threads: rows that are done and have failed; a row in it is never lost to an interrupt."""
+class _ArrivalQueue:
+    """What threads have brought; an interrupt of the wait loses nothing of it."""
 
     def __init__(self) -> None:
-        self._came: deque[tuple[list[int], list[Failure]]] = deque()
+        self._arrived: deque[Arrival] = deque()
         self._bell: SimpleQueue[None] = SimpleQueue()
 
-    def bring(self, run: Callable[[], tuple[list[int], list[Failure]]]) -> None:
-        """Run rows, and bring them home."""
-        self._came.append(run())
+    def put(self, arrival: Arrival) -> None:
+        self._arrived.append(arrival)
         self._bell.put(None)
 
-    def wait(self, deadline: float) -> bool:
-        """Wait until something has come; False if nothing has."""
-        if not self._came:
+    def wait(self, until: float) -> bool:
+        """Wait until something has arrived; False if nothing has."""
+        if not self._arrived:
             with contextlib.suppress(Empty):
-                self._bell.get(timeout=max(0.0, deadline - time.monotonic()))
-        return bool(self._came)
+                self._bell.get(timeout=max(0.0, until - time.monotonic()))
+        return bool(self._arrived)
 
-    def take(self) -> tuple[list[int], list[Failure]] | None:
-        if not self._came:
-            return None
-        with contextlib.suppress(Empty):  # what rang for it, so that rings do not pile up
-            self._bell.get_nowait()
-        return self._came.popleft()
+    def take(self) -> list[Arrival]:
+        """Return all that has arrived."""
+        with contextlib.suppress(Empty):
+            while True:
+                self._bell.get_nowait()
+        return [self._arrived.popleft() for _ in range(len(self._arrived))]
 
 
 class _Share:
-    def __init__(self, group: SourceGroup, env_ids: range) -> None:
+    def __init__(self, group: SourceGroup, rows: range) -> None:
         self.group = group
-        self.env_ids = env_ids
-        self._asked: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
-        name = f"vecwrap sub-environments {env_ids[0]}-{env_ids[-1]}"
+        self.rows = rows
+        self._requests: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
+        name = f"vecwrap sub-environments {rows[0]}-{rows[-1]}"
         # It must not know the backend, which would then never be collected.
-        threading.Thread(target=_serve, args=(self._asked,), name=name, daemon=True).start()
+        threading.Thread(target=_serve, args=(self._requests,), name=name, daemon=True).start()
 
-    def ask(self, job: Callable[[], Any]) -> None:
-        """Have the thread do something, after what it was asked before."""
-        self._asked.put(job)
+    def request(self, job: Callable[[], Any]) -> None:
+        """Have the thread do something, after what was requested before."""
+        self._requests.put(job)
 
     def call(self, function: Callable[[], Any]) -> Future[Any]:
         """Have the thread call a function; returns where its value will be."""
@@ -245,16 +234,16 @@ class _Share:
             except BaseException as error:
                 future.set_exception(error)
 
-        self._asked.put(job)
+        self._requests.put(job)
         return future
 
     def end(self, timeout: float, terminate: bool) -> Future[Any]:
         closed = self.call(partial(close_all, self.group, timeout, terminate))
-        self._asked.put(None)
+        self._requests.put(None)
         return closed
 
 
-def _serve(asked: SimpleQueue[Callable[[], Any] | None]) -> None:
+def _serve(requests: SimpleQueue[Callable[[], Any] | None]) -> None:
     """What a thread does: one job after the other."""
-    while (job := asked.get()) is not None:
+    while (job := requests.get()) is not None:
         job()

@@ -1,4 +1,4 @@
-"""The innermost vector environment: a face of its own, before books of its rows and a runner that steps them."""
+"""The innermost vector environment: a face of its own, before its rows and the runner that steps them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.env import games
 from vecwrap.env.core import Core
 from vecwrap.env.face import Face
-from vecwrap.env.line import Line
+from vecwrap.env.fast_path import FastPath
 from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
@@ -91,7 +91,7 @@ class Backend(VecEnv):
         )
         self.core = core
         self.num_envs = core.num_envs
-        self.face = Face(self, core.books, core.books, core.books, core.pending)
+        self.face = Face(self, core.rows, core.rows, core.rows, core.pending)
         made = core.description
         self.metadata = {**made.metadata, "autoreset_mode": core.autoreset.gymnasium}
         self.render_mode = made.render_mode
@@ -109,8 +109,8 @@ class Backend(VecEnv):
         own = {name: options.pop(name) for name in option_names(runner.Options) if name in options}
         return cls(runner(**own), factories, **options)
 
-    def new_line(self) -> Line:
-        return Line(self.num_envs, self.single_action_space, (), (), (False, False))
+    def new_fast_path(self) -> FastPath:
+        return FastPath(self.num_envs, self.single_action_space, (), (), (False, False))
 
     @property
     def runner(self) -> Runner:
@@ -118,7 +118,7 @@ class Backend(VecEnv):
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
-        return self.core.books.closed
+        return self.core.rows.closed
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
         """Close every sub-environment and worker; may be called again, in any state.
@@ -136,7 +136,7 @@ class Backend(VecEnv):
     def __del__(self) -> None:
         core = self.__dict__.get("core")
         if core is not None and core.is_open:
-            interrupts = core.books.interrupts
+            interrupts = core.rows.interrupts
             with interrupts:
                 interrupts.hold()  # nothing could close it later
                 core.close(None, terminate=True)

@@ -5,23 +5,42 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from vecwrap.env.books import Books, errors_of
-from vecwrap.env.runner import Runner
+from vecwrap.env.backend_rows import BackendRows, errors_of
 from vecwrap.errors import ArgumentError, BackendError
 from vecwrap.interrupts import is_interrupt
 from vecwrap.sources.failure import Failure
 
 
 class Calls:
-    """Asks a runner, which has books."""
+    """Calls of methods of the sources of a backend's rows."""
 
-    def __init__(self, books: Books, runner: Runner) -> None:
-        self._books = books
-        self.runner = runner
-        self._done: Collection[int] = ()  # who has answered the last call
+    def __init__(self, rows: BackendRows) -> None:
+        self._rows = rows
+
+    def request(self, method: str, ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        """Call a method of ``SubEnv`` on sub-environments, each with its arguments."""
+        rows = self._rows
+        rows.wait_until_made(ids)
+        with rows.interrupts as interrupts:
+            interrupts.hold()
+            rows.fast = False
+            rows.request_call(method, ids, arguments)
+
+    def receive(self, ids: Sequence[int], timeout: float | None = None) -> tuple[Any, ...]:
+        """Return what each returned; of several failures, raise the first."""
+        rows = self._rows
+        try:
+            with rows.interrupts:
+                answered = rows.receive_values(timeout)
+        except BaseException as error:
+            if is_interrupt(error) or not isinstance(error, Exception):
+                rows.values.end()
+            raise
+        self._raise_first(answered.failures)
+        return tuple(answered.values[i] for i in ids)
 
     @staticmethod
-    def raise_first(failures: Sequence[Failure]) -> None:
+    def _raise_first(failures: Sequence[Failure]) -> None:
         """Raise the first failure, with all of them; an ArgumentError if an engine does not have what was asked."""
         if failures:
             if failures[0].refused:
@@ -31,52 +50,39 @@ class Calls:
             raise errors[0]
 
     def now(self, method: str, arguments: Sequence[tuple[Any, ...]], ids: Sequence[int]) -> tuple[Any, ...]:
-        """Call a method of ``SubEnv`` on sub-environments, and return what each gave."""
-        books = self._books
-        self._done = ()
-        books.wait_until_made(ids)
-        with books.interrupts:
-            books.interrupts.hold()
-            self.runner.ask(method, ids, arguments)
-            books.interrupts.let_through()
-            try:
-                values, failures = self.runner.answers(None)
-            except Exception:
-                self._done = self.runner.answered()
-                raise
-        self._done = values
-        self.raise_first(failures)
-        return tuple(values[i] for i in ids)
+        """Call a method of ``SubEnv`` on sub-environments, and return what each returned."""
+        self.request(method, ids, arguments)
+        return self.receive(ids)
 
     def of_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        return self.now(method, arguments, self._books.all_ids.tolist())
+        return self.now(method, arguments, self._rows.all_ids.tolist())
 
     def of_all(self, method: str, arguments: Sequence[tuple[Any, ...]] = ()) -> list[Any]:
         """Call a method that may be called twice on all; if a worker dies meanwhile, again, replacements included."""
-        each = arguments or [()] * self._books.num_rows
+        each = arguments or [()] * self._rows.num_rows
         try:
             return list(self.of_each(method, each))
         except BackendError:
-            if self._books.recovery is None:
+            if not self._rows.restarts.is_on:
                 raise
         return list(self.of_each(method, each))
 
     def set_attr(self, name: str, values: Any, ids: Sequence[int]) -> None:
         """Set an attribute, and remember it for sub-environments that are recreated."""
-        recovery = self._books.recovery
+        rows = self._rows
         each = values if isinstance(values, (list, tuple)) else [values] * len(ids)
         if len(each) != len(ids):
             raise ArgumentError(f"set_attr({name!r}): expected one value or {len(ids)} values, got {len(each)}")
-        self._books.refuse_different(name, ids, each)
-        done: Collection[int] = ids
+        if rows.joint is not None:
+            rows.joint.refuse_different(name, ids, each)
+        have_it: Collection[int] = ids
         try:
             self.now("set_attr", [(name, value) for value in each], ids)
         except BaseException as error:
             if isinstance(error, Exception) and not is_interrupt(error):
-                done = self._done
+                have_it = rows.values.values
             raise
         finally:  # remember it for those that succeeded, even if others failed; after an interrupt, for all
-            if recovery is not None:
-                for i, value in zip(ids, each, strict=True):
-                    if i in done:
-                        recovery.set_attribute(i, name, value)
+            for i, value in zip(ids, each, strict=True):
+                if i in have_it:
+                    rows.restarts.set_attribute(i, name, value)

@@ -1,16 +1,15 @@
 """What an environment does for whoever calls it: the pending call, its result until it is returned, and what was shown.
 
-Rows and their books are below (``vecwrap.env.row_protocol``); only here do StepResults become Gymnasium's five-tuple.
+Rows are below (``vecwrap.env.row_protocol``); only here do StepResults become Gymnasium's five-tuple.
 """
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium import spaces
@@ -18,13 +17,13 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector.utils import batch_space
 
 from vecwrap.env.action_masks import ActionMasks
-from vecwrap.env.books import Books
+from vecwrap.env.backend_rows import BackendRows
 from vecwrap.env.calls import Calls
-from vecwrap.env.line import Line
+from vecwrap.env.fast_path import FastPath
 from vecwrap.env.pending import FiveTuple, Pending
 from vecwrap.env.row_protocol import NumberedRows, Rows
-from vecwrap.errors import ArgumentError, ResetNeededError
-from vecwrap.interrupts import is_interrupt
+from vecwrap.errors import ArgumentError, ResetNeededError, VecwrapError, WaitTimeoutError
+from vecwrap.interrupts import is_interrupt, is_of_a_handler
 from vecwrap.rows import batch as batches
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
@@ -41,8 +40,8 @@ _PRIOR = {"step": "step_async", "reset": "reset_async", "send": "send"}
 class Shown:
     """The observations that were last shown, so that a masked reset can repeat the other rows."""
 
-    def __init__(self, books: Books, num_envs: int) -> None:
-        self._books = books
+    def __init__(self, backend_rows: BackendRows, num_envs: int) -> None:
+        self._backend_rows = backend_rows
         self._num_envs = num_envs
         self._batch: Batch = None  # None if the backend can provide them again
         self._unchanged = False  # whether the backend's own observations were shown while it was still None
@@ -52,7 +51,7 @@ class Shown:
         if not len(step.env_ids):
             return
         if self._batch is None:
-            if step.observations is self._books.latest:
+            if step.observations is self._backend_rows.latest:
                 self._unchanged = True
                 return
             if self._unchanged:  # a wrapper changes observations only sometimes
@@ -62,7 +61,7 @@ class Shown:
         batches.scatter(self._batch, step.rows, step.observations)
 
     def all(self) -> Batch:
-        return batches.copy(self._books.slots.observations.batch() if self._batch is None else self._batch)
+        return batches.copy(self._backend_rows.slots.observations.batch() if self._batch is None else self._batch)
 
     def load(self, batch: Batch) -> None:
         self._batch = batches.copy(batch)
@@ -75,16 +74,18 @@ class Face:
     scalar_boxes: bool
     single_observation_space: spaces.Space[Any]
 
-    def __init__(self, env: Any, rows: Rows, numbering: NumberedRows, books: Books, pending: Pending) -> None:
+    def __init__(
+        self, env: Any, rows: Rows, numbering: NumberedRows, backend_rows: BackendRows, pending: Pending
+    ) -> None:
         self._env = weakref.ref(env)
         self.rows = rows
         self.numbering = numbering
-        self.books = books
+        self.backend_rows = backend_rows
         self.pending = pending
-        self.line: Line | None = None
+        self.fast_path: FastPath | None = None
         self.told_masks: dict[str, Any] = {}  # the latest action masks that infos had, as columns of n rows
         self._has_member: bool | None = None  # whether observations have masks; None: not looked at yet
-        self.shown = Shown(books, pending.num_envs)
+        self.shown = Shown(backend_rows, pending.num_envs)
 
     def has_observations(self, env: Any, single: spaces.Space[Any]) -> None:
         env.single_observation_space = single
@@ -115,15 +116,14 @@ class Face:
     # -- what may be called when ---------------------------------------------------------------------------------------
 
     def refuse_closed(self, name: str) -> None:
-        books = self.books
-        if books.closed:
+        backend_rows = self.backend_rows
+        if backend_rows.closed:
             raise ClosedEnvironmentError(
                 f"Trying to operate on {self._found()!r}, after a call to `close()`: `{name}`."
             )
-        if books.forked:
-            books.refuse_forked(name)
-        if books.broken is not None:
-            raise books.broken
+        if backend_rows.forked:
+            backend_rows.refuse_forked(name)
+        backend_rows.refuse_broken()
 
     def refuse_pending(self, name: str, allow: str | None = None) -> None:
         self.refuse_closed(name)
@@ -132,8 +132,7 @@ class Face:
                 continue
             wait = "recv" if call == "send" else f"{call}_wait"
             raise AlreadyPendingCallError(
-                f"Calling `{name}` while waiting for a pending call to `{call}` to complete; {wait}() returns its "
-                "result, even after an interrupt.",
+                f"Calling `{name}` while waiting for a pending call to `{call}` to complete; {wait}() returns its result.",
                 call,
             )
 
@@ -142,6 +141,11 @@ class Face:
         ended = env_ids[endings.ended[env_ids]]
         if not len(ended):
             return
+        if endings.interrupted:
+            raise ResetNeededError(
+                "the last call was ended by an interrupt (Ctrl-C), and what was in flight is dropped; call reset() "
+                "before the next step"
+            )
         if endings.never_reset.any():
             raise ResetNeededError(f"{self._found()!r} has not been reset yet; call reset() before the first step")
         raise ResetNeededError(
@@ -179,9 +183,12 @@ class Face:
             raise ArgumentError(f"{expected} with at least one True, got none; skip the call instead")
         never = self.numbering.endings.never_reset & ~mask
         if never.any():
+            why = "have never been reset"
+            if self.numbering.endings.interrupted:
+                why = "have not been reset since an interrupt (Ctrl-C) ended a call"
             raise ResetNeededError(
-                f"a masked reset shows all {num_envs} rows, but sub-environments {np.flatnonzero(never).tolist()} have "
-                "never been reset; call reset() without a mask first"
+                f"a masked reset shows all {num_envs} rows, but sub-environments {np.flatnonzero(never).tolist()} "
+                f"{why}; call reset() without a mask first"
             )
         rest = {key: value for key, value in options.items() if key != "reset_mask"}
         return np.flatnonzero(mask), rest
@@ -190,140 +197,146 @@ class Face:
 
     def reset(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
         """Request resets of groups of rows, each with its own options, and with the seeds given to ``reset``."""
-        rows, numbering = self.rows, self.numbering
-        pending, interrupts = self.pending, self.books.interrupts
+        numbering, pending = self.numbering, self.pending
         seeds = [pending.seeds(seed, env_ids) for env_ids, _ in requests]
-        with interrupts:
-            interrupts.hold()
-            pending.resetting = frozenset(i for env_ids, _ in requests for i in env_ids.tolist())
-            try:
+        try:
+            with self.backend_rows.interrupts as interrupts:
+                interrupts.hold()
+                pending.resetting = frozenset(i for env_ids, _ in requests for i in env_ids.tolist())
                 pending.call = "reset"
                 for (env_ids, options), seeds_of_rows in zip(requests, seeds, strict=True):
-                    rows.reset(env_ids, seeds_of_rows, options)
-            except BaseException:
-                pending.call = "reset" if numbering.out else None
-                raise
-            finally:
-                if numbering.out:  # a request that was not sent has not consumed the seed
-                    pending.seed = None
+                    self.rows.reset(env_ids, seeds_of_rows, options)
+        except BaseException as error:
+            self._end_call(error)
+            raise
+        finally:
+            if numbering.out:  # a request that was not sent has not consumed the seed
+                pending.seed = None
 
     def send(
         self, kind: str, space: spaces.Space[Any], actions: Any, env_ids: IntArray, order: IntArray | None = None
     ) -> None:
         """Send actions of a space to these rows, for a call of this kind; those of ``env_ids`` come in this order."""
-        rows, numbering, books, pending = self.rows, self.numbering, self.books, self.pending
-        for observer in books.observers:
+        backend_rows, numbering, pending = self.backend_rows, self.numbering, self.pending
+        for observer in backend_rows.observers:
             observer.on_call()
         actions = conform_actions(space, actions, len(env_ids))
-        if books.debug:  # checked in the caller's order
+        if backend_rows.debug:  # checked in the caller's order
             ids = env_ids if order is None else env_ids[np.argsort(order)]
-            refuse_outside(space, actions, ids, ~books.slots.waits[numbering.sources(ids)])
+            refuse_outside(space, actions, ids, ~backend_rows.slots.waits[numbering.sources(ids)])
             self.action_masks.refuse_illegal(actions, ids)
         if order is not None:
             actions = batches.take(actions, order)
         if numbering.endings.any_ended:
             self.refuse_ended(env_ids)
-        with books.interrupts:
-            books.interrupts.hold()
-            try:
+        try:
+            with backend_rows.interrupts as interrupts:
+                interrupts.hold()
                 pending.call = kind
-                rows.send(actions, env_ids)
-            except BaseException:
-                pending.call = kind if numbering.out else None
-                raise
-        for observer in books.observers:
+                self.rows.send(actions, env_ids)
+        except BaseException as error:
+            self._end_call(error)
+            raise
+        for observer in backend_rows.observers:
             observer.on_return()
 
     def send_some(self, space: spaces.Space[Any], actions: Any, env_ids: Sequence[int] | IntArray | None) -> None:
         """Send actions to these rows, in any order, or to all that are not pending."""
-        self.refuse_pending("send", allow=None if self.pending.through else "send")
+        self.refuse_pending("send", allow="send")
         ids = self.idle_ids(env_ids)
         order = np.argsort(ids, kind="stable")
         self.send("send", space, actions, ids[order], order)
 
     def step(self, env: Any, actions: Any) -> tuple[StepResult, FiveTuple]:
-        """Take a step of all rows; along the straight line of ``vecwrap.env.line`` if nothing is special."""
-        books, pending, space = self.books, self.pending, env.single_action_space
-        if books.in_line and self.line is None:
-            self.line = env.new_line()
-        line = self.line
-        if not books.in_line or line is None or line.shape is None:
+        """Take a step of all rows; along ``vecwrap.env.fast_path`` if nothing is special."""
+        backend_rows, pending, space = self.backend_rows, self.pending, env.single_action_space
+        if backend_rows.fast and self.fast_path is None:
+            self.fast_path = env.new_fast_path()
+        path = self.fast_path
+        if not backend_rows.fast or path is None or path.shape is None:
             self.refuse_pending("step_async")
             self.send("step", space, actions, pending.all_ids)
             return self.wait("step", "step_wait", None)
-        if not (type(actions) is np.ndarray and actions.dtype == line.dtype and actions.shape == line.shape):
+        if not (type(actions) is np.ndarray and actions.dtype == path.dtype and actions.shape == path.shape):
             actions = conform_actions(space, actions, pending.num_envs)
-        with books.interrupts:
-            try:
-                step = line.step(env, books, pending, actions)
+        try:
+            with backend_rows.interrupts:
+                step = path.step(env, backend_rows, pending, actions)
                 if step is not None:
-                    pending.through = step, self.five_tuple(step)
-            except Exception as error:
-                books.refuse_closed_meanwhile(error)
-                raise
+                    result = self.five_tuple(step)
+        except BaseException as error:
+            self._end_call(error)
+            raise
         if step is None:
             return self.wait("step", "step_wait", None)
-        if pending.through is None:
-            return self._hand_out("step")
-        through, pending.through, pending.call = pending.through, None, None  # one line: an interrupt may come
-        books.look_for_line()
-        return through
+        pending.call = None
+        backend_rows.update_fast()
+        return step, result
 
     def wait(
         self, kind: str, name: str, timeout: float | None, least: int | None = None
     ) -> tuple[StepResult, FiveTuple]:
         """Wait for rows, and pass them through the wrappers; past the timeout, ``least`` will do.
 
-        An interrupt ends the wait for rows, but is held back while rows are received and pass through the wrappers. The
-        result is then kept, and the next wait returns it.
+        An interrupt ends the wait for rows, but is held back while rows are received and pass through the wrappers. It
+        ends the call: there is no result, what is in flight is dropped, and all rows need a reset.
         """
-        rows, numbering, books, pending = self.rows, self.numbering, self.books, self.pending
+        rows, numbering, backend_rows, pending = self.rows, self.numbering, self.backend_rows, self.pending
         self.refuse_closed(name)
         most = pending.batch_size or pending.num_envs
         if least is not None and least not in range(1, most + 1):
             raise ArgumentError(f"{name}: min: expected 1 to {most}, the rows that one recv returns, got {least!r}")
         if pending.call != kind:
-            raise NoAsyncCallError(f"Calling `{name}` without any prior call to `{_PRIOR[kind]}`.", kind)
-        for observer in books.observers:
+            self._refuse_no_call(kind, name)
+        for observer in backend_rows.observers:
             observer.on_call()
-        if pending.through is None:
-            count = len(numbering.out)
-            if kind == "send" and pending.batch_size is not None:
-                count = min(count, pending.batch_size)
-            with books.interrupts:
+        count = len(numbering.out)
+        if kind == "send" and pending.batch_size is not None:
+            count = min(count, pending.batch_size)
+        try:
+            with backend_rows.interrupts:
                 try:
-                    try:
-                        step = rows.receive(count, timeout)
-                    except TimeoutError:
-                        if least is None or numbering.num_arrived < least:
-                            raise
-                        step = rows.receive(numbering.num_arrived, timeout)  # they are here
-                    pending.through = step, self.five_tuple(step)
-                except BaseException as error:
-                    if isinstance(error, Exception):
-                        books.refuse_closed_meanwhile(error)
-                    if not numbering.out:  # a wrapper raised; all rows have arrived
-                        pending.call = None
-                    raise
-        return self._hand_out(kind)
-
-    def _hand_out(self, kind: str) -> tuple[StepResult, FiveTuple]:
-        """Return the result that passed through the wrappers, or raise the first failure along with it."""
-        books, pending = self.books, self.pending
-        if pending.through is None:  # the program's SIGINT handler took it during this wait, or has closed us
-            books.refuse_closed_meanwhile()
-            raise NoAsyncCallError("Another wait has already taken the result that this call waits for.", kind)
-        for observer in books.observers:
+                    step = rows.receive(count, timeout)
+                except TimeoutError:
+                    if least is None or numbering.num_arrived < least:
+                        raise
+                    step = rows.receive(numbering.num_arrived, timeout)  # they are here
+                result = self.five_tuple(step)
+        except BaseException as error:
+            self._end_call(error)
+            raise
+        for observer in backend_rows.observers:
             observer.on_return()
-        call = "send" if self.numbering.out and (kind == "send" or pending.through[0].failures) else None
-        (step, result), pending.through, pending.call = pending.through, None, call  # one line: an interrupt may come
-        books.look_for_line()
+        is_left = bool(numbering.out) and (kind == "send" or bool(step.failures))
+        pending.call = "send" if is_left else None
+        backend_rows.update_fast()
         if step.failures:
-            error = step.failures[0]
-            error.failures = step.failures
-            error.others = with_env_ids(result, step) if len(step.env_ids) else None
-            raise error
+            failure = step.failures[0]
+            failure.failures = step.failures
+            failure.others = with_env_ids(result, step) if len(step.env_ids) else None
+            raise failure
         return step, result
+
+    def _refuse_no_call(self, kind: str, name: str) -> NoReturn:
+        endings = self.numbering.endings
+        if endings.interrupted:
+            self.refuse_ended(self.pending.all_ids)
+        raise NoAsyncCallError(f"Calling `{name}` without any prior call to `{_PRIOR[kind]}`.", kind)
+
+    def _end_call(self, error: BaseException) -> None:
+        """What becomes of a pending call that raised.
+
+        Rows that are still in flight can be waited for: after a timeout, or where some could not be sent. An interrupt,
+        and whatever else a signal's handler raises, drops them.
+        """
+        is_ours = isinstance(error, VecwrapError) and not is_interrupt(error)
+        if not is_ours and (not isinstance(error, Exception) or is_of_a_handler(error)):
+            self._found().core.interrupt()
+            return
+        if isinstance(error, Exception):
+            self.backend_rows.refuse_closed_meanwhile(error)
+        if not self.numbering.out:
+            self.pending.call = None
 
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
 
@@ -336,12 +349,10 @@ class Face:
         self.refuse_pending("call_async")
         if name in ("reset", "step", "close"):
             raise ArgumentError(f"call({name!r}): use the vector environment's {name}(), so that it can track episodes")
-        ids, books = self.ids_of_call(indices), self.books
-        books.wait_until_made(ids)
-        with books.interrupts:
-            books.interrupts.hold()
-            calls.runner.ask("call", ids, [(name, args, kwargs)] * len(ids))
-            self.pending.asked, self.pending.call, books.in_line = ids, "call", False
+        ids = self.ids_of_call(indices)
+        calls.request("call", ids, [(name, args, kwargs)] * len(ids))
+        self.pending.requested = ids
+        self.pending.call = "call"
 
     def wait_for_call(self, calls: Calls, timeout: float | None) -> tuple[Any, ...]:
         pending = self.pending
@@ -349,15 +360,14 @@ class Face:
         if pending.call != "call":
             raise NoAsyncCallError("Calling `call_wait` without any prior call to `call_async`.", "call")
         try:
-            with self.books.interrupts:
-                values, failures = calls.runner.answers(None if timeout is None else time.monotonic() + timeout)
-        except BaseException as error:
-            if isinstance(error, Exception) and not (isinstance(error, TimeoutError) or is_interrupt(error)):
-                pending.call = None  # otherwise it can be waited for again
+            values = calls.receive(pending.requested, timeout)
+        except WaitTimeoutError:
+            raise
+        except BaseException:
+            pending.call = None
             raise
         pending.call = None
-        calls.raise_first(failures)
-        return tuple(values[i] for i in pending.asked)
+        return values
 
     # -- what the user is shown ----------------------------------------------------------------------------------------
 
@@ -365,7 +375,7 @@ class Face:
         """Gymnasium's five-tuple of m rows; built only here."""
         self.shown.remember(step)
         infos = step.infos
-        if self.books.agents:
+        if self.backend_rows.agents:
             infos = self._of_games(step, infos)
         if MEMBER in infos or (self._has_member is not False and self._shows_masks()):
             infos = self._with_masks(step, infos)
@@ -403,7 +413,7 @@ class Face:
     def _shows_masks(self) -> bool:
         """Whether the sub-environments have masks among their observations, which wrappers may have taken out."""
         if self._has_member is None:
-            seen = {} if self._found().core.is_engine else self.books.slots.observations.batch()
+            seen = {} if self._found().core.is_engine else self.backend_rows.slots.observations.batch()
             self._has_member = isinstance(seen, dict) and MEMBER in seen
         return self._has_member
 
@@ -414,7 +424,7 @@ class Face:
             self._note_masks(step, infos)
         else:
             idle |= step.dones & ~step.first
-            seen = self.books.slots.observations.batch()[MEMBER]
+            seen = self.backend_rows.slots.observations.batch()[MEMBER]
             everyone = np.ones(len(step.env_ids), dtype=np.bool_)
             infos = {**infos, MEMBER: seen[self.numbering.sources(step.env_ids)], f"_{MEMBER}": everyone}
         masks = infos[MEMBER]

@@ -11,7 +11,7 @@ from vecwrap.rows.step_result import IntArray
 
 
 def row_games(face: Face, core: Core) -> IntArray:
-    return face.sources // (core.books.agents or 1)
+    return face.sources // (core.rows.agents or 1)
 
 
 def row_agents(face: Face, core: Core) -> NDArray[np.str_]:
@@ -21,7 +21,7 @@ def row_agents(face: Face, core: Core) -> NDArray[np.str_]:
 
 def one_a_game(face: Face, core: Core) -> list[int] | None:
     """The first row of each game, for pictures; None: all rows."""
-    if not core.books.agents:
+    if not core.rows.agents:
         return None
     _, firsts = np.unique(row_games(face, core), return_index=True)
     return list(firsts.tolist())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vecwrap.errors import ArgumentError
-from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
+from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
 
 __all__ = ["FiveTuple", "Pending", "read_indices", "read_seeds"]
 
@@ -31,12 +31,11 @@ class Pending:
         self.batch_size = batch_size
         self.all_ids = all_ids  # the very array by which all rows are recognised below
         self.call: str | None = None  # "step", "reset", "send" or "call"
-        self.through: tuple[StepResult, FiveTuple] | None = None  # the wrappers, until it is returned
         self.resetting: frozenset[int] = frozenset()  # all rows of the last call that requested resets
         self.seed = seed  # of build; used by the first reset if it is given none
         self.start_index = start_index
         self.of_chain = [self]  # those of all numberings in the chain, of which one at most has a call
-        self.asked: list[int] = []  # the sub-environments of the pending call to methods
+        self.requested: list[int] = []  # the sub-environments of the pending call to methods
 
     def seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
         """Return the seed of each of these rows; build's seed is used if none is given."""

@@ -1,13 +1,13 @@
 """The row protocol: how what is around a vector environment drives it, and what it may know of its rows.
 
-Actions and requests for resets go down, StepResults come up; a reset is one too. A backend's books are such rows, and
-so is what each wrapper makes of those within it. Only the outermost environment, the one that the user calls, turns a
-StepResult into Gymnasium's five-tuple.
+Actions and requests for resets go down, StepResults come up; a reset is one too. A backend's rows
+(``vecwrap.env.backend_rows``) are such rows, and so is what each wrapper makes of those within it. Only the outermost
+environment, the one that the user calls, turns a StepResult into Gymnasium's five-tuple.
 
 A wrapper with a numbering of its own (fewer rows than it wraps, say) has an object of its own here; it may step what is
-inside several times before it gives a row. ``receive`` may raise whenever it waits (a timeout, Ctrl-C), and is then
-called again, so such an object keeps in itself what it has begun. The rows inside are ``env.rows`` whenever they are
-driven: a stopwatch puts others in their place for a while.
+inside several times before it gives a row. ``receive`` may raise whenever it waits: after a timeout it is called again,
+so such an object keeps in itself what it has begun; after Ctrl-C ``drop_all`` is called. The rows inside are
+``env.rows`` whenever they are driven: a stopwatch puts others in their place for a while.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Endings:
         self.ended: BoolArray = np.ones(num_rows, dtype=np.bool_)
         self.never_reset: BoolArray = np.ones(num_rows, dtype=np.bool_)
         self.any_ended = True
+        self.interrupted = False  # whether an interrupt has ended the last call, since which no row was reset
         self.resets_are_asked_for = resets_are_asked_for  # disabled mode
         self._agents = agents  # of a game, whose rows need a reset together, when it is over; 0 if these are no games
 
@@ -38,6 +39,7 @@ class Endings:
             opened = step.env_ids[step.first]
             self.ended[opened] = self.never_reset[opened] = False
             self.any_ended = bool(self.ended.any())
+            self.interrupted = self.interrupted and bool(self.never_reset.any())
         if self.resets_are_asked_for:
             over = step.dones
             if self._agents and over.any():  # all rows of a game come together
@@ -45,6 +47,13 @@ class Endings:
             ended = step.env_ids[over]
             if len(ended):
                 self.mark(ended)
+
+    def interrupt(self) -> None:
+        """All rows need a reset, because an interrupt has ended a call."""
+        self.ended[:] = True
+        self.never_reset[:] = True
+        self.any_ended = True
+        self.interrupted = True
 
     def mark(self, env_ids: IntArray | Sequence[int] | slice) -> None:
         self.ended[env_ids] = self.any_ended = True
@@ -65,7 +74,7 @@ class Rows(Protocol):
 
 
 class NumberedRows(Rows, Protocol):
-    """Those that number their rows themselves, and so know where each is: a backend's books, above all."""
+    """Those that number their rows themselves, and so know where each is: a backend's, above all."""
 
     @property
     def out(self) -> frozenset[int]:
@@ -81,6 +90,9 @@ class NumberedRows(Rows, Protocol):
     def endings(self) -> Endings:
         """Which of them need a reset."""
         raise NotImplementedError
+
+    def drop_all(self) -> None:
+        """An interrupt has ended a call: wait for nothing any more; all rows need a reset."""
 
     def sources(self, env_ids: IntArray) -> IntArray:
         """Return the backend's rows that stand for these: whose methods are called."""

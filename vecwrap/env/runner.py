@@ -1,102 +1,165 @@
 """What a backend adds: where sub-environments run, how rows are requested there, and how their results return.
 
-Everything else is the same for all: ``vecwrap.env.books`` keeps the books, ``vecwrap.sources`` steps, resets and
-renders a sub-environment. docs/adding-a-backend.md writes a runner from nothing.
+A runner knows nothing of who calls it. It is told a ``Context``, makes sources, is asked for rows, and returns what
+arrives. ``vecwrap.env.backend_rows`` keeps account of the rows and decides what a loss means; ``vecwrap.sources``
+steps, resets and renders a sub-environment. docs/adding-a-backend.md writes a runner from nothing.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from vecwrap.env.books import Books
+from vecwrap.env.arrivals import Arrival
+from vecwrap.env.health import WorkerHealth
+from vecwrap.env.observers import Timer
 from vecwrap.env.options import Options
-from vecwrap.env.restarts import WorkerHealth
+from vecwrap.interrupts import Interrupts
 from vecwrap.rows.batch import Batch
-from vecwrap.rows.step_result import Frames, IntArray
+from vecwrap.rows.step_result import Autoreset, Frames, IntArray
+from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.source import Takeover
 from vecwrap.sources.sub_env import Factory
 
-__all__ = ["Runner"]
+__all__ = ["POLL_SECONDS", "Context", "Runner", "Timing"]
+
+POLL_SECONDS = 0.2
+"""How long ``poll`` waits at most: then whoever calls it looks whether the environment was closed."""
+
+
+class Timing:
+    """What ``vecwrap time`` sets while it measures; else a function is just called."""
+
+    timer: Timer | None = None
+
+    def run(self, part: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what the function returns for these arguments; its time counts as this part of the backend."""
+        if self.timer is None:
+            return function(*arguments)
+        return self.timer.run(part, function, *arguments)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a runner is told of the environment that it serves.
+
+    Attributes:
+        num_rows: rows of all sources.
+        autoreset: the mode.
+        debug: check each action and observation against its space.
+        batch_size: how many rows a receiver waits for; None: for all.
+        restarts: whether lost sub-environments are recreated.
+        recreate_every: after how many episodes a source makes its environment anew; None: never.
+        interrupts: holds Ctrl-C back; ``poll`` waits without, and calls ``interrupts.hold()`` before it takes
+            anything.
+        timing: of the parts of ``poll``.
+    """
+
+    num_rows: int
+    autoreset: Autoreset
+    debug: bool = False
+    batch_size: int | None = None
+    restarts: bool = False
+    recreate_every: int | None = None
+    interrupts: Interrupts = field(default_factory=Interrupts)
+    timing: Timing = field(default_factory=Timing)
 
 
 class Runner(ABC):
-    """Where sub-environments run; ``vecwrap.env.backend.Backend`` has one, and its books.
+    """Where sub-environments run.
 
     ``Options`` has the options of its own, which pipelines give beside those of ``RestartOptions``, which every backend
-    has. Nothing is started before ``start``.
+    has. Nothing is started before ``begin``. A ``BackendError`` from any of these methods ends the environment.
 
     Attributes:
         name: the backend's name.
         options: what was given of ``Options``, with the defaults of the rest.
-        workers: how many worker processes or threads there are; 0 if everything runs in the caller's own thread.
-        books: which rows are pending, and where they are written (``books.slots``).
+        workers: how many worker processes there are; 0 if everything runs in the caller's own process.
+        context: what it serves.
+        slots: where the actions are, and where its sub-environments write their rows; set by ``allocate``.
     """
 
     name: ClassVar[str] = "runner"
     Options: ClassVar[type[Options]] = Options
-    has_line: bool = False  # whether it has `step_whole`
+    has_fast_path: bool = False  # whether it has `step_whole`
     engine: str = ""  # the name of an engine whose sub-environments cannot be reached one by one
     of_its_process: ClassVar[str] = ""  # why only the process that built it may use it, if a fork may not
     at_exit: tuple[float | None, bool] = None, True  # how it is closed then: timeout, terminate
     workers: int = 0
-    books: Books
+    context: Context
+    slots: Slots
 
     def __init__(self, **options: Any) -> None:
         self.options = self.Options(**options)
 
-    @abstractmethod
-    def start(self, factories: Sequence[Factory]) -> Description:
-        """Make a source with each factory, refuse unequal spaces, set ``books.slots``; describe them all."""
+    # -- the start -----------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def send(self, env_ids: IntArray) -> None:
-        """Request a step of these sub-environments, with the actions in the slots."""
+    def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
+        """Begin to make a source with each factory; ``Made`` and ``NotMade`` arrive now or later.
+
+        Raises:
+            SubEnvError: one raised in this process.
+        """
+
+    def allocate(self, description: Description) -> Slots:
+        """Allocate the slots, once all sources are made, and attach the sources to them."""
+        self.slots = Slots(self.context.num_rows, description.observation_space, description.action_space)
+        return self.slots
+
+    def is_starting(self) -> bool:
+        """Whether sources are still being attached to the slots."""
+        return False
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Request resets of these sub-environments."""
+    def send(self, rows: IntArray) -> None:
+        """Request a step of these rows, with the actions in the slots."""
 
     @abstractmethod
-    def poll(self, deadline: float | None) -> None:
-        """Receive at least one row, into the slots and ``books.arrived``; ``books.too_early()`` past the deadline."""
+    def reset(self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Request resets of these rows."""
+
+    @abstractmethod
+    def poll(self, until: float, *, soon: bool) -> Sequence[Arrival]:
+        """Return what has arrived; if nothing has, wait.
+
+        Args:
+            until: when to return at the latest, by ``time.monotonic()``. Before that, an empty result means that
+                nothing of what was requested will arrive.
+            soon: return as soon as any row has arrived, because some rows will do or time is limited; else all rows
+                are waited for, and may come together.
+        """
+
+    def cancel(self, rows: Collection[int]) -> Collection[int]:
+        """Cancel what was requested of these rows and has not begun; return those that will still arrive."""
+        return ()
 
     @abstractmethod
     def frames(self, wanted: Sequence[Frames]) -> None:
-        """Say which frames of each sub-environment to include with the rows requested from now on."""
+        """Set which frames of each row are wanted with the results requested from now on."""
 
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Raise ArgumentError for seeds or options that cannot get there, before any row counts as pending."""
 
-    def not_sent(self, env_ids: IntArray, error: BaseException) -> None:
-        """Give up what was requested of these rows: an error came while they were being sent."""
-        self.take_back(env_ids.tolist())
-
-    def take_back(self, env_ids: Iterable[int]) -> None:
-        """Discard the pending requests to these sub-environments."""
-
     def step_whole(self, actions: Batch) -> bool:
-        """Step all rows at once; False if some are for the general path to go on with."""
+        """Step all rows at once; False if results are still to arrive through ``poll``."""
         raise NotImplementedError
 
     def has_work(self) -> bool:
-        """Whether rows are still to be stepped, or to be reported."""
+        """Whether rows were requested that have not arrived, after a ``step_whole`` that raised."""
         return False
 
-    @abstractmethod
-    def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        """Call a method of ``SubEnv`` on sub-environments, each with its arguments."""
+    # -- other calls ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
-        """Wait for the results of ``ask``: values by index, and failures."""
-
-    def answered(self) -> Collection[int]:
-        """Who has answered the last call, if ``answers`` raised."""
-        return ()
+    def call(self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        """Request a call of a source's method for rows, each with its arguments; ``Values(number, ...)`` arrive."""
 
     def envs(self) -> list[Any] | None:
         """The sub-environments; None if they are not all in this process."""
@@ -106,20 +169,20 @@ class Runner(ABC):
         """The vector environments in this process that step several rows each."""
         return ()
 
-    @abstractmethod
-    def stop(self, timeout: float, terminate: bool) -> None:
-        """Close everything that was opened, whatever its state; also after a ``start`` that failed half way."""
-
-    def recreate(self, takeovers: dict[int, Takeover]) -> None:
-        """Recreate lost sub-environments; failures go to ``books.not_made``. Without it nothing can be restarted."""
-        raise NotImplementedError(f"{type(self).__name__} cannot recreate sub-environments")
-
-    def notice_losses(self, env_ids: IntArray) -> None:
-        """Detect deaths since the last contact, at least among these, and handle them as losses."""
-
-    def lose_torn(self) -> None:
-        """Lose what an interrupt has left half done, before anything is received or sent."""
-
     def health(self) -> tuple[WorkerHealth, ...]:
         """The state of each worker process."""
         return ()
+
+    # -- losses and the end --------------------------------------------------------------------------------------------
+
+    def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
+        """Recreate lost sub-environments; return those that failed at once. Without it nothing can be restarted."""
+        raise NotImplementedError(f"{type(self).__name__} cannot recreate sub-environments")
+
+    def notice_losses(self, rows: IntArray) -> Sequence[Arrival]:
+        """Return what has arrived, deaths since the last contact included, at least of these rows' workers."""
+        return ()
+
+    @abstractmethod
+    def stop(self, timeout: float, terminate: bool) -> None:
+        """Close everything that was opened, whatever its state; also after a ``begin`` that failed half way."""

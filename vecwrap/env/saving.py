@@ -212,7 +212,7 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
     for wrapper, wrapper_state in zip(_wrappers(env), state["wrappers"], strict=True):
         with _taken_in_by(type(wrapper).__name__):
             wrapper.refuse_wrapper_state(fitting(wrapper_state, {}, "its state"))
-    interrupts = core.books.interrupts
+    interrupts = core.rows.interrupts
     try:
         with _wrappers_as_before(_wrappers(env)) as load:
             with interrupts:
@@ -226,7 +226,7 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
         elif state["build_seed"] is None:  # it was used, and schedules have started
             core.leave_seed_to_schedules()
     except (CheckpointError, PlanError):  # everything is as it was
-        if core.books.endings.ended.all():  # or the sub-environments could not be put back, but their wrappers could
+        if core.rows.endings.ended.all():  # or the sub-environments could not be put back, but their wrappers could
             core.load_sub_env_states(None)
         raise
     except BaseException:

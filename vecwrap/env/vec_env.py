@@ -18,9 +18,9 @@ from vecwrap.env import saving as checkpoint
 from vecwrap.env.action_masks import masks_of
 from vecwrap.env.core import Core, envs_of, find_wrapper, in_short, normalizers_of
 from vecwrap.env.face import Face, with_env_ids
+from vecwrap.env.health import Health
 from vecwrap.env.pending import FiveTuple
 from vecwrap.env.refusals import missing, refuse_copy, refuse_mode, refuse_render_mode, refuse_source, what_came
-from vecwrap.env.restarts import Health
 from vecwrap.env.row_protocol import Rows
 from vecwrap.errors import brief, shorten
 from vecwrap.rows import gymnasium_form

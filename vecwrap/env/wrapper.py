@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from vecwrap.env import games
 from vecwrap.env.face import Face
-from vecwrap.env.line import Line
+from vecwrap.env.fast_path import FastPath
 from vecwrap.env.pending import Pending
 from vecwrap.env.refusals import refuse_mode
 from vecwrap.env.row_protocol import NumberedRows
@@ -143,7 +143,7 @@ class VecEnvWrapper(Declares, VecEnv):
         self.backend, self.num_workers, self.autoreset_mode = env.backend, env.num_workers, env.autoreset_mode
         self.possible_agents, self.row_games, self.row_agents = env.possible_agents, env.row_games, env.row_agents
         self.core = env.core
-        self.face = Face(self, HookRows(self), env.face.numbering, env.core.books, env.face.pending)
+        self.face = Face(self, HookRows(self), env.face.numbering, env.core.rows, env.face.pending)
         self.face.shows(env.single_observation_space)
         if single_observation_space is not None:
             self.face.has_observations(self, deepcopy(single_observation_space))
@@ -254,7 +254,7 @@ class VecEnvWrapper(Declares, VecEnv):
         self.core.numberings.append((pending, rows))
         pending.of_chain = self.core.pending.of_chain
         pending.of_chain.append(pending)
-        self.face = Face(self, rows, rows, self.core.books, pending)
+        self.face = Face(self, rows, rows, self.core.rows, pending)
         self.face.shows(self.single_observation_space)
         self.row_games, self.row_agents = games.row_games(self.face, self.core), games.row_agents(self.face, self.core)
 
@@ -267,15 +267,15 @@ class VecEnvWrapper(Declares, VecEnv):
 
     # -- forwarding ----------------------------------------------------------------------------------------------------
 
-    def new_line(self) -> Line:
+    def new_fast_path(self) -> FastPath:
         """The way of a whole step through this wrapper and those that it wraps."""
         within: list[Any] = [wrapper for wrapper in self.chain[:-1] if wrapper is not self]
         if not all(type(wrapper.rows) is HookRows for wrapper in (self, *within)):  # some number rows themselves
-            return Line(0, None, (), (), (False, False))
+            return FastPath(0, None, (), (), (False, False))
         downwards = [wrapper for wrapper in within if _changes_actions(wrapper)]
         upwards = [wrapper for wrapper in reversed(within) if _changes_results(wrapper)]
         outermost = _changes_actions(self), _changes_results(self)
-        return Line(self.num_envs, self.single_action_space, downwards, upwards, outermost)
+        return FastPath(self.num_envs, self.single_action_space, downwards, upwards, outermost)
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
         """Close this wrapper, then what it wraps; may be called again."""
@@ -291,7 +291,7 @@ class VecEnvWrapper(Declares, VecEnv):
         """
         if not self._on_close_called and os.getpid() == self._owner:
             self._on_close_called = True  # even if the backend is closed already: it may have failed
-            interrupts = self.core.books.interrupts
+            interrupts = self.core.rows.interrupts
             with interrupts:
                 interrupts.hold()  # nothing else would close what an interrupt leaves open here
                 self.on_close()
@@ -314,7 +314,7 @@ class VecEnvWrapper(Declares, VecEnv):
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
-        return self.core.books.closed
+        return self.core.rows.closed
 
     @property
     def chain(self) -> tuple[VecEnv, ...]:

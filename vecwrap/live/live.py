@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.env.games import one_a_game
+from vecwrap.env.health import Health
 from vecwrap.env.picture import fit, grid, load_cv2, tile
-from vecwrap.env.restarts import Health
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import VecwrapError, cut, printable, printable_lines, text_of
 from vecwrap.live.recording import Recording

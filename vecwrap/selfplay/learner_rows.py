@@ -51,7 +51,7 @@ class LearnerRows:
         self._numbering = inner.face.numbering
         self._mode = core.autoreset
         self._batched = core.batch_size is not None
-        self._k = core.books.agents
+        self._k = core.rows.agents
         self._s = num_seats
         games = inner.num_envs // self._k
         self.games = LearnerGames(games, self._k, seats, core.slots, own=own, draw=draw, score=score, record=record)
@@ -109,6 +109,16 @@ class LearnerRows:
         of_rows = [seed for seed in each for _ in range(self._k)]
         self._guarded(games, lambda: self._within.rows.reset(self.games.rows_of(games), of_rows, options))
         self.games.begin_anew(games, each)
+
+    def drop_all(self) -> None:
+        """Wait for nothing any more: an interrupt has ended the call, and a reset begins all games anew."""
+        self._out = frozenset()
+        self._due = []
+        self._anew = []
+        self._ready = []
+        self._failed = {}
+        self._due_ends = []
+        self.endings.interrupt()
 
     def _begin(self, games: Sequence[int]) -> None:
         self.games.begin(games)
@@ -184,7 +194,7 @@ class LearnerRows:
     # -- up ------------------------------------------------------------------------------------------------------------
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
-        """Return rows of whole games; what a timeout or an interrupt leaves undone, the next call goes on with."""
+        """Return rows of whole games; what a timeout leaves undone, the next call goes on with."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._due_ends:
             self._take_in(self._held.pop(self._due_ends.pop()), held=True)

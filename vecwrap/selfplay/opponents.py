@@ -139,7 +139,7 @@ class Opponents(VecEnvWrapper):
         self._has_recorded = False
         self._of_reset: list[tuple[str, float, int]] = []  # results that are not recorded yet
         super().__init__(env)
-        if not env.possible_agents or env.core.books.agents != len(env.possible_agents):
+        if not env.possible_agents or env.core.rows.agents != len(env.possible_agents):
             raise PlanError(f"expected games of several agents with all of their rows, got {env!r}")
         if not 0 <= current <= 1:
             raise PlanError(f"current: expected a share from 0 to 1, got {current}")

@@ -131,6 +131,15 @@ class PairRows:
             raise
         self.played[env_ids], self.over[env_ids] = 0, False
 
+    def drop_all(self) -> None:
+        """Wait for nothing any more: an interrupt has ended the call."""
+        self._owed = {}
+        self._turns = {}
+        self._firsts = {}
+        self._ready = []
+        self._failed = {}
+        self.endings.interrupt()
+
     def _begin(self, ids: Sequence[int], owed: dict[int, set[int]], turns: dict[int, int]) -> None:
         self._owed.update(owed)
         self._turns.update(turns)
@@ -145,7 +154,7 @@ class PairRows:
     # -- up ------------------------------------------------------------------------------------------------------------
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
-        """Return ``count`` pairs; what a timeout or an interrupt leaves undone, the next call goes on with."""
+        """Return ``count`` pairs; what a timeout leaves undone, the next call goes on with."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while len(self._ready) < count:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,9 @@ import gymnasium
 import numpy as np
 
 from vecwrap.backends.dummy import Dummy
+from vecwrap.env.arrivals import Arrival
 from vecwrap.env.random_actions import RandomActions
+from vecwrap.env.runner import Context
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.words import read_wrappers
@@ -22,7 +24,7 @@ from vecwrap.pipeline.wrappers import plan_wrappers, refuse_wrong_order
 from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.sub_env import Factory, SubEnvFactory
 from vecwrap.testing.drive import (
     Diary,
     MakeBackend,
@@ -177,13 +179,13 @@ def in_any_order_of_arrival(subject: Subject) -> None:
 class _AnyOrder(Dummy):
     """Its rows arrive in a random order."""
 
-    def start(self, factories: Any) -> Any:
+    def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
         self._order = np.random.default_rng(9)
-        return super().start(factories)
+        return super().begin(context, factories)
 
-    def poll(self, deadline: float | None) -> None:
+    def poll(self, until: float, *, soon: bool) -> Sequence[Arrival]:
         self.local.shuffle(self._order)
-        super().poll(deadline)
+        return super().poll(until, soon=soon)
 
 
 def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:

@@ -191,7 +191,7 @@ def _unchanged(env: VecEnv, seed: Any) -> Iterator[None]:
     An evaluation with its own seed uses up the seed of ``build``, which is kept for the first reset afterwards.
     """
     before = [(wrapper, wrapper.training) for wrapper in env.chain]
-    pending, interrupts = env.face.pending, env.core.books.interrupts
+    pending, interrupts = env.face.pending, env.core.rows.interrupts
     kept = pending.seed
     try:
         env.eval()

@@ -108,10 +108,10 @@ class Stopwatch:
         return self._timed(part, function)
 
     def __enter__(self) -> Stopwatch:
-        books = self._core.books
-        if books.timer is not None:
+        timing = self._core.rows.context.timing
+        if timing.timer is not None:
             raise ArgumentError("env: expected one that no other stopwatch is timing; leave that one first")
-        books.timer = self
+        timing.timer = self
         for rows in self._rows:
             rows.put_on()
         for thing, name, part in self._of_sub_envs:
@@ -134,7 +134,7 @@ class Stopwatch:
             delattr(thing, name)
             if own is not None:
                 setattr(thing, name, own)
-        self._core.books.timer = None
+        self._core.rows.context.timing.timer = None
 
     # -- what the environment tells of ---------------------------------------------------------------------------------
 

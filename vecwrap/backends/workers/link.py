@@ -12,19 +12,19 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TypeVar
 
-from vecwrap.backends.workers.asking import AnyWorker, Expected
 from vecwrap.backends.workers.cores import current_core
 from vecwrap.backends.workers.launch import LastWords, WorkerProcess, exit_in_words, kill, start_worker
 from vecwrap.backends.workers.messages import Channel
+from vecwrap.backends.workers.pool import PendingReply, WorkerHandleBase
 from vecwrap.backends.workers.shared import Lane
-from vecwrap.env.books import LOOK
+from vecwrap.env.runner import POLL_SECONDS
 from vecwrap.interrupts import held_back
 
 _T = TypeVar("_T")
 
 
-class Link(AnyWorker):
-    """The link to one worker; it outlives the worker's process, which may be restarted."""
+class WorkerHandle(WorkerHandleBase):
+    """The handle of one worker; it outlives the worker's process, which may be restarted."""
 
     process: WorkerProcess
     channel: Channel
@@ -32,7 +32,7 @@ class Link(AnyWorker):
 
     def __init__(self, number: int, env_ids: range) -> None:
         super().__init__(number, env_ids)
-        self.expected: deque[Expected] = deque()  # the answers it owes, in order
+        self.expected: deque[PendingReply] = deque()  # the answers it owes, in order
         self.pidfd = -1  # if the system has one
         self.lane: Lane | None = None
         self.messages = 0  # sent since, and including, the one that told it where the slots are
@@ -43,17 +43,17 @@ class Link(AnyWorker):
             self.process, self.channel, self.words = start_worker(method, daemon=daemon)
             self.expected.clear()
             self._num_bytes = 0
-            self.made = self.torn = False
+            self.made = False
             self.pid = self.process.pid
             self._up = True
         self.restarts += 1
         with contextlib.suppress(AttributeError, OSError):
             self.pidfd = os.pidfd_open(self.pid)
 
-    def owes(self) -> list[str]:
+    def awaiting(self) -> list[str]:
         return [one.kind for one in self.expected]
 
-    def send(self, message: bytes, owed: Sequence[Expected] = ()) -> None:
+    def send(self, message: bytes, owed: Sequence[PendingReply] = ()) -> None:
         """Send a message, and expect these answers; raise OSError if the worker is gone."""
         if owed and self._limited() is None:
             self.since = time.monotonic()
@@ -61,16 +61,15 @@ class Link(AnyWorker):
         self.messages += 1
         self.channel.send(message)
 
-    def ask(self, rows: list[int] | None, expected: Expected) -> None:
+    def request_steps(self, rows: list[int] | None, expected: PendingReply) -> None:
         """Request steps of these rows of the worker (None: all) through the lane."""
         assert self.lane is not None
         if expected.seconds is not None and self._limited() is None:
             self.since = time.monotonic()
-        # First, as in ``send``: an interrupt in between must not leave an unexpected answer.
         self.expected.extend((expected,) * (1 if rows is None else len(rows)))
         self.lane.ask(rows, self.messages)
 
-    def answered(self, count: int = 1) -> Expected:
+    def answered(self, count: int = 1) -> PendingReply:
         """Remove answers from the expected ones; return the last of these."""
         for _ in range(count):
             last = self.expected.popleft()
@@ -83,7 +82,7 @@ class Link(AnyWorker):
         if self.channel.num_bytes != self._num_bytes:
             self._num_bytes, self.since = self.channel.num_bytes, time.monotonic()
 
-    def _limited(self) -> Expected | None:
+    def _limited(self) -> PendingReply | None:
         return next((one for one in self.expected if one.seconds is not None), None)
 
     @property
@@ -102,8 +101,6 @@ class Link(AnyWorker):
         how, said = self.end()
         if told is not None:
             reason = f"{told}, and was killed"
-        elif self.torn:
-            reason = "was interrupted in the middle of an answer, and was killed"
         elif late and limited is not None:
             reason = f"did not answer within {limited.limit}={limited.seconds:g} s, and was killed"
         else:
@@ -113,7 +110,7 @@ class Link(AnyWorker):
     def end(self) -> tuple[str, str]:
         """End the process, and all that its environments started; return how it ended, and its last lines on stderr."""
         # If it closed its connection, give it a moment to exit by itself, to get its exit code.
-        ended = self.process.join(0.0) or self.process.join(0.2 if self.pidfd >= 0 and not self.torn else 0.0)
+        ended = self.process.join(0.0) or self.process.join(0.2 if self.pidfd >= 0 else 0.0)
         how = exit_in_words(self.process.exitcode) if ended else "it hung up without ending"
         kill(self.process, signal.SIGKILL)
         self.process.join(5.0)
@@ -134,7 +131,7 @@ class Link(AnyWorker):
         return self.in_words("worker", f"{self.pid}")
 
 
-def elsewhere_first(asked: Sequence[tuple[Link, _T]]) -> list[tuple[Link, _T]]:
+def elsewhere_first(asked: Sequence[tuple[WorkerHandle, _T]]) -> list[tuple[WorkerHandle, _T]]:
     """Return the workers that are up, those last that stepped on this core: they would take it as they wake up."""
     up = [one for one in asked if one[0].is_up()]
     if len(up) > 1:
@@ -143,7 +140,7 @@ def elsewhere_first(asked: Sequence[tuple[Link, _T]]) -> list[tuple[Link, _T]]:
     return up
 
 
-def end_workers(workers: Sequence[Link], message: bytes, timeout: float, terminate: bool) -> None:
+def end_workers(workers: Sequence[WorkerHandle], message: bytes, timeout: float, terminate: bool) -> None:
     """Ask workers to close within ``timeout`` seconds (not if ``terminate``); then terminate, then kill them."""
     if not terminate:
         for worker in workers:
@@ -158,7 +155,7 @@ def end_workers(workers: Sequence[Link], message: bytes, timeout: float, termina
         worker.end()
 
 
-def _drain(workers: Sequence[Link], deadline: float) -> None:
+def _drain(workers: Sequence[WorkerHandle], deadline: float) -> None:
     """Read and discard the workers' output until all have ended or the time is over."""
     while time.monotonic() < deadline:
         running = [worker for worker in workers if worker.process.running]
@@ -170,7 +167,7 @@ def _drain(workers: Sequence[Link], deadline: float) -> None:
             if worker.pidfd >= 0:
                 poller.register(worker.pidfd, select.POLLIN)
         hung_up = False
-        remaining = max(0.0, min(deadline - time.monotonic(), LOOK))
+        remaining = max(0.0, min(deadline - time.monotonic(), POLL_SECONDS))
         poller.poll(math.ceil(1e3 * remaining))
         for worker in running:
             worker.words.show()

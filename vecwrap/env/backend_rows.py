@@ -1,0 +1,560 @@
+"""The rows of a backend: what is requested of its runner, what has arrived, and what a loss or an interrupt means."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Sequence
+from functools import partial
+from itertools import compress, groupby
+from typing import Any, NoReturn
+
+import numpy as np
+from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
+
+from vecwrap.env.arrivals import Arrival, Lost, Made, NotMade, NotRestored, Results, Values
+from vecwrap.env.frame_requests import FrameRequests
+from vecwrap.env.joint_rows import JointRows
+from vecwrap.env.observers import StepObserver
+from vecwrap.env.options import RestartOptions
+from vecwrap.env.pending_rows import PendingRows
+from vecwrap.env.pending_values import PendingValues
+from vecwrap.env.restart_manager import NoRestarts, Reset, RestartManager
+from vecwrap.env.row_protocol import Endings
+from vecwrap.env.runner import POLL_SECONDS, Context, Runner
+from vecwrap.env.starting import Starting
+from vecwrap.errors import BackendError, ResetNeededError, SubEnvError, VecwrapError, WaitTimeoutError
+from vecwrap.rows import batch as batches
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.step_result import Autoreset, Infos, IntArray, StepResult
+from vecwrap.rows.table import Slots
+from vecwrap.sources.description import Description
+from vecwrap.sources.failure import Failure
+from vecwrap.sources.making import never_made, num_rows_of
+from vecwrap.sources.sub_env import Factory
+
+__all__ = ["BackendRows", "errors_of"]
+
+_open: weakref.WeakSet[BackendRows] = weakref.WeakSet()
+
+
+class BackendRows:
+    """The rows of a backend, which a runner steps and resets; ``vecwrap.env.row_protocol.NumberedRows``.
+
+    Attributes:
+        slots: where the runner's sub-environments write their rows.
+        pending: which rows are in flight.
+        restarts: what a loss means.
+        endings: which rows need a reset.
+        values: the pending call to methods of sub-environments.
+        fast: whether the next step of all rows may take the fast path: set by the end of a general call.
+        closed, broken, forked: only ever set, maybe by another thread, a signal's handler, a fork; ``broken`` is
+            raised by every further call.
+        latest: the observations that were delivered last; ``latest_infos`` and theirs, before wrappers changed them.
+    """
+
+    slots: Slots
+
+    def __init__(
+        self,
+        runner: Runner,
+        factories: Sequence[Factory],
+        context: Context,
+        *,
+        copy: bool,
+        options: RestartOptions,
+        agents: int = 0,
+    ) -> None:
+        self.num_rows = context.num_rows
+        self.agents = agents  # how many consecutive rows are those of one game; 0 if these are no games
+        self.context = context
+        self.interrupts = context.interrupts
+        self.debug = context.debug
+        self.copy = copy
+        self.all_ids: IntArray = np.arange(self.num_rows)
+        self.all_ids.flags.writeable = False
+        self.endings = Endings(
+            self.num_rows, resets_are_asked_for=context.autoreset is Autoreset.DISABLED, agents=agents
+        )
+        self.pending = PendingRows(self.num_rows, type(runner).__name__)
+        self.values = PendingValues()
+        self.frames = FrameRequests(self.num_rows)
+        self.restarts: NoRestarts | RestartManager = NoRestarts(self.num_rows)
+        if options.restart:
+            self.restarts = RestartManager(self.num_rows, context.autoreset, options, self.pending, agents)
+        self.closed = False
+        self.broken: VecwrapError | None = None
+        self.forked = False
+        self.owner = os.getpid()
+        self.fast = False
+        self.observers: tuple[StepObserver, ...] = ()
+        self.latest: Batch = None
+        self.latest_infos: tuple[Infos, Infos | None] = {}, None
+        self.joint: JointRows | None = None
+        self._runner = runner
+        self._factories = factories
+        self._starting = Starting(self.num_rows)
+        self._can_be_fast = context.batch_size is None and not options.restart and not context.debug
+        _open.add(self)
+
+    # -- the start -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> Description:
+        """Make all sources; return the description of all.
+
+        Raises:
+            SubEnvError: one of them raised.
+            BackendError: a worker died, or their spaces differ.
+        """
+        runner = self._runner
+        self._take(runner.begin(self.context, self._factories))
+        while not self._starting.all_made():
+            self._starting.raise_failure(self._factories, restart=self.restarts.is_on)
+            self._advance()
+        made = self._starting.joint_description()
+        self.slots = runner.allocate(made)
+        if isinstance(self.restarts, RestartManager):
+            self.restarts.attach(self.slots)
+        while runner.is_starting():
+            self._advance()
+        self._starting.over = True
+        self._can_be_fast = self._can_be_fast and runner.has_fast_path
+        number = num_rows_of(self._factories)
+        if number > 1:
+            self.joint = JointRows(self.num_rows, number, self.agents, made)
+        self.slots.recycle()
+        return made
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def out(self) -> frozenset[int]:
+        return self.pending.in_flight
+
+    @property
+    def num_arrived(self) -> int:
+        return self.pending.num_arrived
+
+    def sources(self, env_ids: IntArray) -> IntArray:
+        return env_ids
+
+    pictured = sources
+
+    def send(self, actions: Batch, env_ids: IntArray) -> None:
+        if self.joint is not None:
+            self.joint.refuse_parts(env_ids, of_reset=False)
+        for observer in self.observers:
+            observer.on_send(actions, env_ids)
+        beginning = self.restarts.beginning_with_step(env_ids)
+        if len(beginning):  # this step has not caused their deaths, and its resets come next in schedules
+            self._take(self._runner.notice_losses(beginning))
+        if self.frames.changed:
+            self._send_frame_requests()  # before the rows are in flight: a worker found dead here died earlier
+        try:
+            self._request(env_ids)
+            lost = self.restarts.requested_steps(env_ids)
+            if lost is None:
+                self._send_steps(actions, env_ids)
+                return
+            if not lost.all():
+                self._send_steps(batches.take(actions, ~lost), env_ids[~lost])
+            self._complete_or_reset(env_ids[lost].tolist())
+        except Exception as error:
+            self._withdraw(env_ids, error)
+            raise
+
+    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        if self.joint is not None:
+            self.joint.refuse_parts(env_ids, of_reset=True)
+        self._runner.refuse_reset(seeds, options)
+        while self.pending.dropped:
+            self._advance()
+        self.interrupts.hold()
+        for observer in self.observers:
+            observer.on_send(None, env_ids)
+        if self.restarts.is_on:  # deaths of the past are not of this reset's making: its seeds stay as given
+            self._take(self._runner.notice_losses(env_ids))
+        if self.frames.changed:
+            self._send_frame_requests()
+        try:
+            self._request(env_ids)
+            lost = self.restarts.requested_resets(env_ids, seeds, options)
+            if lost is None:
+                self._runner.reset(env_ids, seeds, options)
+            elif not lost.all():
+                self._runner.reset(env_ids[~lost], list(compress(seeds, ~lost)), options)
+            if lost is not None:
+                self.pending.leave_to_restarts(env_ids[lost].tolist())
+        except Exception as error:
+            self._withdraw(env_ids, error)
+            raise
+
+    def receive(self, count: int, timeout: float | None) -> StepResult:
+        """Return ``count`` rows as soon as they are ready; WaitTimeoutError past the timeout."""
+        deadline = None
+        if timeout is not None:
+            deadline = time.monotonic() + timeout
+        pending = self.pending
+        has_come = False
+        while pending.num_arrived < count:
+            if has_come and deadline is not None and time.monotonic() > deadline:
+                raise self._too_early()
+            has_come = self._advance(deadline) or has_come
+        self.interrupts.hold()
+        failures = pending.failures
+        if not failures and len(pending.arrived) == count == self.num_rows:
+            pending.deliver_all()
+            env_ids = self.all_ids
+        else:
+            env_ids = np.array(pending.deliver(count), dtype=np.int64)
+        step = self._collect(env_ids)
+        if failures:
+            self.endings.mark([failure.index for failure in failures])
+            step.failures = errors_of(failures)
+        for observer in self.observers:
+            observer.on_receive(step)
+        return step
+
+    def _collect(self, env_ids: IntArray) -> StepResult:
+        step: StepResult = self.context.timing.run("copy", partial(self.slots.collect, env_ids, copy=self.copy))
+        self.latest_infos = step.infos, step.final_infos
+        self.restarts.delivered(step)
+        self.endings.note(step)
+        self.latest = step.observations
+        return step
+
+    def drop_all(self) -> None:
+        """End the call that an interrupt has ended: its results are dropped when they arrive, all rows need a reset."""
+        in_flight = self.pending.in_flight
+        if in_flight and self.interrupts.were_broken and self._runner.of_its_process and self.broken is None:
+            self.broken = BackendError(
+                f"a second interrupt ended a call while sub-environments {sorted(in_flight)} were in flight, so the "
+                "workers' replies can no longer be matched to requests; close() still works; build the environment "
+                "again to continue",
+                env_ids=tuple(sorted(in_flight)),
+            )
+        self.pending.drop(self._runner.cancel(in_flight))
+        self.endings.interrupt()
+        self.fast = False
+
+    def _request(self, env_ids: IntArray) -> None:
+        self.fast = False
+        if env_ids is self.all_ids:
+            self.pending.request_all()
+        else:
+            self.pending.request(env_ids.tolist())
+
+    def _send_steps(self, actions: Batch, env_ids: IntArray) -> None:
+        rows = slice(None) if env_ids is self.all_ids else env_ids
+        self.slots.actions.fill(rows, actions)
+        self._runner.send(env_ids)
+
+    def _withdraw(self, env_ids: IntArray, error: Exception) -> None:
+        """Some of these rows could not be requested: all are idle, and those that were sent need a reset."""
+        self._note_broken(error)
+        rows = env_ids.tolist()
+        sent = self._runner.cancel(rows)
+        self.pending.withdraw(rows)
+        if sent:
+            self.pending.dropped.update(sent)
+            self.endings.mark(sorted(sent))
+
+    def _send_frame_requests(self) -> None:
+        """Merge the wrappers' frame requests and send them if changed; with the next rows, not separately."""
+        wanted = self.frames.merged()
+        if wanted != self.frames.told:
+            self._runner.frames(wanted)
+            self.frames.told = wanted
+        self.frames.changed = False
+
+    # -- the fast path -------------------------------------------------------------------------------------------------
+
+    def disable_fast_path(self) -> None:
+        self._can_be_fast = False
+
+    def update_fast(self) -> None:
+        """At the end of a general call: is there nothing that the fast path could not do?"""
+        special = self.pending.in_flight or self.endings.any_ended or self.frames.changed or self.observers
+        self.fast = self._can_be_fast and not special and not self.closed and not self.pending.dropped
+
+    def step_whole(self, actions: Any) -> StepResult | None:
+        """Take a step of all rows; None if the general path has to go on with it."""
+        self.fast = False
+        if not self._runner.step_whole(actions):
+            self.pending.request_all()
+            return None
+        step = self.slots.collect(self.all_ids, copy=self.copy)
+        self.latest_infos = step.infos, step.final_infos
+        if self.endings.resets_are_asked_for:
+            self.endings.note(step)
+        self.latest = step.observations
+        return step
+
+    def leave_fast_path(self) -> None:
+        """After an exception: rows that were requested are in flight."""
+        if self._runner.has_work():
+            self.pending.request_all()
+
+    # -- arrivals ------------------------------------------------------------------------------------------------------
+
+    def _advance(self, deadline: float | None = None) -> bool:
+        """Take what has arrived, or wait until something does; recreate what is due.
+
+        Returns:
+            Whether anything has arrived.
+
+        Raises:
+            WaitTimeoutError: nothing has arrived by the deadline.
+        """
+        self.interrupts.let_through()
+        self.refuse_broken()
+        number = self.pending.num_arrived
+        self._recreate_due()
+        if self.pending.num_arrived > number:
+            return True
+        until = self._until(deadline)
+        if not self._is_anything_awaited():
+            self._rest(until)
+        else:
+            soon = deadline is not None or self.context.batch_size is not None
+            try:
+                arrivals = self.context.timing.run("wait", partial(self._runner.poll, until, soon=soon))
+            except BackendError as error:
+                self._note_broken(error)
+                raise
+            if arrivals:
+                self.interrupts.hold()
+                self._take(arrivals)
+                return True
+            if time.monotonic() < until and not self.closed:
+                self._refuse_nothing()
+        self.refuse_closed_meanwhile()
+        if deadline is not None and time.monotonic() >= deadline:
+            raise self._too_early()
+        return False
+
+    def _until(self, deadline: float | None) -> float:
+        now = time.monotonic()
+        until = now + POLL_SECONDS
+        if deadline is not None:
+            until = min(until, deadline)
+        if isinstance(self.restarts, RestartManager) and self.restarts.restart_at:
+            until = min(until, now + min(self.restarts.restart_at.values()) - self.restarts.budget.clock())
+        return until
+
+    def _is_anything_awaited(self) -> bool:
+        pending = self.pending
+        return pending.is_awaited() or bool(pending.dropped or self.values.awaited) or not self._starting.over
+
+    def _rest(self, until: float) -> None:
+        """Sleep until something is to be recreated, or it is time to look whether somebody has closed this."""
+        if not self.restarts.restart_at:
+            self._refuse_nothing()
+        time.sleep(max(0.0, until - time.monotonic()))
+
+    def _refuse_nothing(self) -> NoReturn:
+        """Nothing will arrive: an error is better than waiting forever."""
+        pending = self.pending
+        rows = sorted(pending.in_flight.difference(pending.arrived) | pending.dropped)
+        if not rows and not self.values.awaited:
+            raise NoAsyncCallError("Another thread has taken the result this thread waits for.", "wait")
+        rows = rows or sorted(self.values.awaited)
+        raise BackendError(
+            f"{type(self._runner).__name__}: expected results of sub-environments {rows}, which were requested, got none, and "
+            "none will arrive; close() still works; build the environment again to continue",
+            env_ids=tuple(rows),
+        )
+
+    def _take(self, arrivals: Sequence[Arrival]) -> None:
+        """Record what has arrived; interrupts are held back."""
+        try:
+            for arrival in arrivals:
+                if isinstance(arrival, Results):
+                    self._take_results(arrival)
+                elif isinstance(arrival, Values):
+                    self.values.take(arrival)
+                elif isinstance(arrival, Made):
+                    self._starting.made(arrival)
+                elif isinstance(arrival, NotRestored):
+                    for failure in arrival.failures:
+                        self._take_not_restored(failure)
+                elif isinstance(arrival, NotMade):
+                    self._take_not_made(arrival)
+                else:
+                    self._take_loss(arrival)
+        except BackendError as error:
+            self._note_broken(error)
+            raise
+
+    def _note_broken(self, error: Exception) -> None:
+        if self.broken is None and isinstance(error, BackendError):
+            self.broken = error
+
+    def _take_results(self, results: Results) -> None:
+        pending = self.pending
+        if pending.dropped:
+            self._take_dropped(results)
+        rows, failures = pending.take(results.rows, results.failures)
+        self.restarts.arrived(rows)
+        pending.arrived += rows
+        for failure in failures:
+            refused = self.restarts.lose_one(failure)
+            if refused is not None:
+                pending.failures.append(refused)
+
+    def _take_dropped(self, results: Results) -> None:
+        """Record what became of sub-environments whose results are dropped: schedules have advanced, some were lost."""
+        self.restarts.dropped([row for row in results.rows if row in self.pending.dropped])
+        for failure in results.failures:
+            if failure.index in self.pending.dropped:
+                self.restarts.lose_one(failure)
+
+    def _take_not_restored(self, failure: Failure) -> None:
+        if not self.restarts.not_restored(failure):
+            self.endings.mark([failure.index])
+
+    def _take_not_made(self, arrival: NotMade) -> None:
+        failure = arrival.failure
+        if not self._starting.were_made(arrival.rows):
+            self._starting.failed(arrival)
+            return
+        reason = str(failure.error()).partition("\n")[0]
+        if not self.restarts.lose(arrival.rows, reason, were_made=False):
+            self.broken = self.restarts.refused(failure).error()
+            raise self.broken
+        self.values.lose(arrival.rows, BackendError(f"{reason}{_NOT_REPEATED}", env_ids=tuple(arrival.rows)))
+
+    def _take_loss(self, loss: Lost) -> None:
+        facts: dict[str, Any] = {"worker": loss.worker, "env_ids": tuple(loss.rows), **loss.facts}
+        said = f"{loss.reason}{loss.details}"
+        if not self._starting.were_made(loss.rows):
+            number = num_rows_of(self._factories)
+            factories = self._factories[loss.rows[0] // number : loss.rows[-1] // number + 1]
+            raise BackendError(said + never_made(factories, restart=self.restarts.is_on), **facts)
+        self._starting.lost(loss.rows)
+        if self.restarts.lose(loss.rows, loss.reason, were_made=loss.were_made):
+            self.values.lose(loss.rows, BackendError(said + _NOT_REPEATED, **facts))
+            return
+        remedy = 'with on_failure="restart" this is automatic'
+        if self.restarts.is_on:
+            remedy = f"this is no longer automatic: {self.restarts.why_refused} are used up"
+        raise BackendError(f"{said}\nclose() still works; build the environment again to continue ({remedy}).", **facts)
+
+    # -- restarts ------------------------------------------------------------------------------------------------------
+
+    def _recreate_due(self) -> None:
+        """Recreate the sub-environments that are due, and request what their rows need."""
+        restarts = self.restarts
+        if not isinstance(restarts, RestartManager) or not restarts.restart_at:
+            return
+        due = restarts.due()
+        if not due:
+            return
+        self.interrupts.hold()
+        for failure in self._runner.recreate({i: restarts.takeover(i, self.frames.told[i]) for i in due}):
+            self._take_not_restored(failure)
+        self._reset_anew(restarts.to_request(due))
+        self.interrupts.let_through()
+
+    def _complete_or_reset(self, rows: Sequence[int]) -> None:
+        assert isinstance(self.restarts, RestartManager)
+        self.pending.leave_to_restarts(rows)
+        self._reset_anew(self.restarts.complete_or_reset(rows))
+
+    def _reset_anew(self, resets: Sequence[tuple[int, Reset]]) -> None:
+        self.pending.await_again([i for i, _ in resets])
+        for _, group in groupby(resets, key=lambda one: id(one[1].options)):
+            rows = list(group)
+            seeds = [reset.seed for _, reset in rows]
+            self._runner.reset(np.array([i for i, _ in rows]), seeds, rows[0][1].options)
+
+    def wait_until_made(self, env_ids: Sequence[int]) -> None:
+        """Wait until these sub-environments exist again; raise ResetNeededError if one will not be recreated."""
+        while any(i in self.restarts.restart_at for i in env_ids):
+            self._recreate_due()
+            if any(i in self.restarts.restart_at for i in env_ids):
+                self._rest(self._until(None))
+                self.refuse_closed_meanwhile()
+        gone = sorted(i for i in env_ids if i in self.restarts.unrecoverable)
+        if gone:
+            raise ResetNeededError(
+                f"sub-environments {gone} were lost and could not be recreated; a reset tries again, or exclude them "
+                "with indices"
+            )
+
+    # -- calls to sub-environments -------------------------------------------------------------------------------------
+
+    def request_call(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        """Call a method of ``SubEnv`` on sub-environments, each with its arguments."""
+        self.refuse_broken()
+        number = self.values.begin(env_ids)
+        try:
+            self._runner.call(number, method, env_ids, arguments)
+        except Exception as error:
+            self.values.end()
+            self._note_broken(error)
+            raise
+
+    def receive_values(self, timeout: float | None) -> PendingValues:
+        """Wait for the values of ``request_call``; what came is there also after an exception."""
+        deadline = None
+        if timeout is not None:
+            deadline = time.monotonic() + timeout
+        while self.values.awaited:
+            self._advance(deadline)
+        self.interrupts.let_through()
+        if self.values.lost is not None:
+            raise self.values.lost
+        return self.values
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def release_slots(self) -> None:
+        """Let the memory of the slots go with the last array over it."""
+        if hasattr(self, "slots"):
+            del self.slots
+            self.latest = None
+
+    # -- refusals ------------------------------------------------------------------------------------------------------
+
+    def refuse_broken(self) -> None:
+        if self.broken is not None:
+            raise self.broken
+
+    def refuse_closed_meanwhile(self, error: Exception | None = None) -> None:
+        """Raise ClosedEnvironmentError, instead of what followed from the closing, if there has been one."""
+        if self.closed:  # by another thread, or a signal's handler
+            raise ClosedEnvironmentError("the environment was closed meanwhile") from error
+
+    def refuse_forked(self, name: str) -> NoReturn:
+        raise BackendError(
+            f"{name}: this environment was built in process {self.owner}, {self._runner.of_its_process}; build one in "
+            f"this process ({os.getpid()})"
+        )
+
+    def note_fork(self) -> None:
+        if self._runner.of_its_process:
+            self.forked = True
+            self.fast = False
+
+    def _too_early(self) -> WaitTimeoutError:
+        number = len(self.pending.in_flight)
+        who = f"{number} sub-environments have not" if number else "not all sub-environments have"
+        return WaitTimeoutError(f"{who} answered yet; wait again")
+
+
+_NOT_REPEATED = "\nIt is being restarted, and the episodes of its sub-environments are lost; the call is not repeated."
+
+
+def errors_of(failures: Sequence[Failure]) -> tuple[SubEnvError, ...]:
+    """In ascending order of sub-environments, independent of which answered first."""
+    return tuple(failure.error() for failure in sorted(failures, key=lambda failure: failure.index))
+
+
+def _note_the_fork() -> None:
+    for rows in _open:
+        rows.note_fork()
+
+
+os.register_at_fork(after_in_child=_note_the_fork)

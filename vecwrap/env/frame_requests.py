@@ -1,0 +1,36 @@
+"""Which frames the wrappers of a chain want, merged for the runner."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from vecwrap.rows.step_result import Frames, IntArray
+
+__all__ = ["FrameRequests"]
+
+
+class FrameRequests:
+    """The requests of each wrapper; ``changed`` until the runner has been told."""
+
+    def __init__(self, num_rows: int) -> None:
+        self._by_wrapper: weakref.WeakKeyDictionary[Any, tuple[frozenset[int], frozenset[int]]]
+        self._by_wrapper = weakref.WeakKeyDictionary()
+        self.changed = False
+        self.told = [Frames.NONE] * num_rows
+
+    def request(self, wrapper: Any, rows: IntArray, opening: IntArray) -> None:
+        """Request all frames of ``rows``, and of ``opening`` those at the beginning of an episode."""
+        self._by_wrapper[wrapper] = frozenset(rows.tolist()), frozenset(opening.tolist())
+        self.changed = True
+
+    def merged(self) -> list[Frames]:
+        requests = list(self._by_wrapper.values())
+        wanted = [Frames.NONE] * len(self.told)
+        for _, opening in requests:
+            for i in opening:
+                wanted[i] = Frames.OPENING
+        for rows, _ in requests:
+            for i in rows:
+                wanted[i] = Frames.ALL
+        return wanted

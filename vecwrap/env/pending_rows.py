@@ -1,0 +1,125 @@
+"""Which rows of a backend are in flight, which have arrived, and which will arrive although nobody waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from vecwrap.errors import BackendError
+from vecwrap.sources.failure import Failure
+
+__all__ = ["PendingRows"]
+
+_NONE: frozenset[int] = frozenset()
+
+
+class PendingRows:
+    """Rows between a request and the delivery of their results.
+
+    Attributes:
+        in_flight: rows whose results are still to be delivered.
+        arrived: those of them whose results are in the slots, in the order of arrival.
+        failures: those of them that raised.
+        dropped: rows of a call that an interrupt has ended; their results are dropped when they arrive.
+    """
+
+    def __init__(self, num_rows: int, runner_name: str) -> None:
+        self._all = frozenset(range(num_rows))
+        self._runner_name = runner_name
+        self.in_flight = _NONE
+        self.arrived: list[int] = []
+        self.failures: list[Failure] = []
+        self.dropped: set[int] = set()
+        self._awaited: set[int] = set()  # rows that the runner is to bring, without the dropped ones
+
+    @property
+    def num_arrived(self) -> int:
+        return len(self.arrived) + len(self.failures)
+
+    def request_all(self) -> None:
+        self.in_flight = self._all
+        self._awaited = set(self._all)
+
+    def request(self, rows: Iterable[int]) -> None:
+        requested = frozenset(rows)
+        self.in_flight |= requested
+        self._awaited |= requested
+
+    def withdraw(self, rows: Collection[int]) -> None:
+        """Rows whose request was never sent are idle again."""
+        self.in_flight = self.in_flight.difference(rows)
+        self._awaited.difference_update(rows)
+
+    def is_awaited(self) -> bool:
+        """Whether the runner is to bring any row."""
+        return bool(self._awaited)
+
+    def take(self, rows: Sequence[int], failures: Sequence[Failure]) -> tuple[Sequence[int], Sequence[Failure]]:
+        """Return what somebody waits for of what a runner has brought.
+
+        Raises:
+            BackendError: rows that were not requested, or that were brought twice.
+        """
+        brought = rows
+        if failures:
+            brought = [*rows, *(failure.index for failure in failures)]
+        awaited = self._awaited
+        if not self.dropped:
+            if not awaited.issuperset(brought) or len(set(brought)) < len(brought):
+                self._refuse_unexpected(brought, awaited)
+            awaited.difference_update(brought)
+            return rows, failures
+        self._refuse_unexpected(brought, awaited | self.dropped)
+        wanted = [row for row in rows if row not in self.dropped]
+        failures = [failure for failure in failures if failure.index not in self.dropped]
+        self.dropped.difference_update(brought)
+        awaited.difference_update(brought)
+        return wanted, failures
+
+    def _refuse_unexpected(self, brought: Sequence[int], expected: Collection[int]) -> None:
+        unasked = sorted(set(brought).difference(expected))
+        twice = sorted({row for row in brought if brought.count(row) > 1} | set(unasked).intersection(self.in_flight))
+        kinds = {"not asked for": [row for row in unasked if row not in self.in_flight], "brought twice": twice}
+        said = ", ".join(f"rows {rows} {what}" for what, rows in kinds.items() if rows)
+        if said:
+            raise BackendError(
+                f"{self._runner_name}: expected each of the rows {sorted(self.in_flight)} once, got {said}"
+            )
+
+    def lose(self, row: int) -> None:
+        """The runner will not bring a row: its sub-environment is lost."""
+        self._awaited.discard(row)
+        self.dropped.discard(row)
+
+    def leave_to_restarts(self, rows: Iterable[int]) -> None:
+        """The runner is not asked for rows whose sub-environments are lost."""
+        self._awaited.difference_update(rows)
+
+    def await_again(self, rows: Iterable[int]) -> None:
+        """The runner is to bring rows that were lost: they were requested of new sub-environments."""
+        self._awaited.update(rows)
+
+    def complete(self, row: int) -> None:
+        """A row has its result although no runner brought one."""
+        self.arrived.append(row)
+
+    def deliver(self, count: int) -> list[int]:
+        """Take ``count`` rows out, failures first; return the others in ascending order."""
+        number = max(count - len(self.failures), 0)
+        taken = self.arrived[:number]
+        self.in_flight = self.in_flight.difference(taken, (failure.index for failure in self.failures))
+        self.arrived = self.arrived[number:]
+        self.failures = []
+        return sorted(taken)
+
+    def deliver_all(self) -> None:
+        """Take all rows out, which have arrived without a failure."""
+        self.in_flight = _NONE
+        self.arrived = []
+
+    def drop(self, still_to_come: Iterable[int]) -> None:
+        """Wait for nothing any more; of the rows in flight these will still arrive."""
+        self.dropped.update(still_to_come)
+        self.in_flight = _NONE
+        self.arrived = []
+        self.failures = []
+        self._awaited = set()

@@ -1,0 +1,482 @@
+"""The restart manager: what the loss of a sub-environment means for its row, and with what it is recreated.
+
+A sub-environment that raised is recreated alone; if a worker died or hung, all of its sub-environments are. The result
+of a pending row is then:
+
+- if a reset was requested, or was due (next-step mode): the new sub-environment's reset;
+- if an episode was running, it ends: truncated, reward 0, ``acted`` False, its last observation the last one that was
+  delivered. In same-step mode the new one's reset follows in the same row, in the other modes at its usual time;
+- if the row rests (episodic mode): the same as before.
+
+A row that was not pending reports its loss at its next request. The slots of a lost row are never read, because a
+worker may die while writing them: delivered values are kept here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from vecwrap.env.options import RestartOptions
+from vecwrap.env.pending_rows import PendingRows
+from vecwrap.env.restart_budget import RestartBudget
+from vecwrap.rows.batch import Batch, empty_like, row, scatter, take
+from vecwrap.rows.infos import make_room, own_copy
+from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, IntArray, StepResult
+from vecwrap.rows.table import Slots
+from vecwrap.sources.failure import Failure
+from vecwrap.sources.saving import is_plain
+from vecwrap.sources.source import Takeover
+
+__all__ = ["NoRestarts", "Reset", "RestartManager"]
+
+_log = logging.getLogger("vecwrap")
+_NOTHING_LOST: dict[str, Any] = {
+    "lost": False,
+    "lost_episodes": 0,
+    "restarts": {"count": 0, "reason": "", "ages": [], "in_vain": 0},
+}
+
+
+@dataclass(frozen=True)
+class Reset:
+    """A requested reset; ``given`` is the seed first given, from which another is derived if the reset failed."""
+
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    given: int | None = None
+
+
+class NoRestarts:
+    """What stands where nothing is restarted: each loss is refused."""
+
+    is_on = False
+    why_refused = ""
+
+    def __init__(self, num_rows: int) -> None:
+        self.restart_at: dict[int, float] = {}
+        self.unrecoverable: frozenset[int] = frozenset()
+        self.counts: IntArray = np.zeros(num_rows, dtype=np.int64)
+        self.lost_episodes: IntArray = np.zeros(num_rows, dtype=np.int64)
+        self.lost: BoolArray = np.zeros(num_rows, dtype=np.bool_)
+        self.reasons = [""] * num_rows
+
+    def beginning_with_step(self, rows: IntArray) -> IntArray:
+        return rows[:0]
+
+    def requested_steps(self, rows: IntArray) -> BoolArray | None:
+        return None
+
+    def requested_resets(
+        self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> BoolArray | None:
+        return None
+
+    def arrived(self, rows: Sequence[int]) -> None:
+        """Nothing was lost."""
+
+    def dropped(self, rows: Sequence[int]) -> None:
+        """Nothing will be recreated."""
+
+    def delivered(self, step: StepResult) -> None:
+        """Nothing will be recreated."""
+
+    def lose(self, rows: Sequence[int], reason: str, *, were_made: bool = True) -> bool:
+        return False
+
+    def lose_one(self, failure: Failure) -> Failure | None:
+        return failure
+
+    def not_restored(self, failure: Failure) -> bool:
+        return False
+
+    def refused(self, failure: Failure) -> Failure:
+        return failure
+
+    def state(self, i: int) -> None:
+        return None
+
+    def loaded(self, i: int, state: dict[str, Any]) -> None:
+        """The state of restarts is not needed."""
+
+    def attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the attributes to set on a new sub-environment after loading this state."""
+        return dict(state.get("recovery", {}).get("attributes", {}))
+
+    def set_attribute(self, i: int, name: str, value: Any) -> None:
+        """No new sub-environment will need it."""
+
+    def follow(self, schedule: bytes) -> None:
+        """No new sub-environment will need it."""
+
+    def go_on_in_schedule(self, scheduled: Sequence[int]) -> None:
+        """No new sub-environment will need it."""
+
+    def seeded(self, seeds: Sequence[int | None]) -> None:
+        """No new sub-environment will need them."""
+
+
+class RestartManager:
+    """What is needed to recreate a vector's sub-environments, and what their loss does to their rows.
+
+    Attributes:
+        restart_at: lost sub-environments, and the time (of the budget's clock) when each is to be recreated.
+        unrecoverable: those that could not be recreated, until they are reset.
+        lost: (n,) bool. Lost, and not reported yet.
+        lost_episodes: (n,) int64.
+        schedule: a pickled ``Schedule`` of all.
+        scheduled: (n,) int64. Episodes that it supplied to each.
+    """
+
+    is_on = True
+
+    def __init__(
+        self,
+        num_envs: int,
+        mode: Autoreset,
+        options: RestartOptions,
+        pending: PendingRows,
+        agents: int = 0,
+    ) -> None:
+        self.budget = RestartBudget(num_envs, options.max_restarts, options.restart_window, options.restart_backoff)
+        self._pending = pending
+        self._slots: Slots
+        self._agents = agents  # of a game, whose rows are lost together; 0 if these are no games
+        self.restart_at: dict[int, float] = {}
+        self.unrecoverable: set[int] = set()
+        self.lost: BoolArray = np.zeros(num_envs, dtype=np.bool_)
+        self.lost_episodes: IntArray = np.zeros(num_envs, dtype=np.int64)
+        self.schedule: bytes | None = None
+        self.scheduled: IntArray = np.zeros(num_envs, dtype=np.int64)
+        self._reported: IntArray = np.zeros(num_envs, dtype=np.int64)  # restart counts that rows report; 0 for none
+        self._mode = mode
+        self._resets: dict[int, Reset] = {}  # pending resets; other pending rows are steps
+        self._seeds: list[int | None] = [None] * num_envs
+        self._over: BoolArray = np.ones(num_envs, dtype=np.bool_)  # no running episode, according to delivered rows
+        self._shown: Batch = None  # the last observations that were delivered, n rows
+        self._flags = np.zeros((2, num_envs), dtype=np.bool_)  # and their terminations and truncations
+        self._stepped: dict[int, list[Any]] = {}  # the numbers and flags of steps after which the autoreset failed
+        self._attributes: list[dict[str, Any]] = [{} for _ in range(num_envs)]
+
+    def attach(self, slots: Slots) -> None:
+        self._slots = slots
+
+    @property
+    def counts(self) -> IntArray:
+        return self.budget.counts
+
+    @property
+    def reasons(self) -> list[str]:
+        return self.budget.reasons
+
+    # -- requests and results ------------------------------------------------------------------------------------------
+
+    def requested_steps(self, rows: IntArray) -> BoolArray | None:
+        """Return which of these rows, about to be stepped, have no sub-environment or a loss to report; None: none."""
+        self._resets.clear()
+        lost = self.lost[rows]
+        return self._without_env(rows, lost)
+
+    def requested_resets(
+        self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> BoolArray | None:
+        """Return which of these rows, about to be reset, have no sub-environment; None: none.
+
+        Other resets may be pending already, with different options. A reset reports a loss, whenever it happened.
+        """
+        options = own_copy(options)  # the caller's own may change before they are needed again
+        for i, seed in zip(rows.tolist(), seeds, strict=True):
+            self._resets[i] = Reset(seed, options, seed)
+            if seed is not None:
+                self._seeds[i] = seed
+            if i in self.unrecoverable:
+                self.restart_at[i] = 0.0  # a requested reset is another attempt
+        return self._without_env(rows, np.zeros(len(rows), dtype=np.bool_))
+
+    def _without_env(self, rows: IntArray, lost: BoolArray) -> BoolArray | None:
+        self._slots.lost[rows] = False
+        self._reported[rows] = 0
+        if self.restart_at:
+            lost = lost | np.isin(rows, list(self.restart_at))
+        return lost if lost.any() else None
+
+    def follow(self, schedule: bytes) -> None:
+        self.schedule = schedule
+        self.scheduled[:] = 0
+
+    def go_on_in_schedule(self, scheduled: Sequence[int]) -> None:
+        self.scheduled[:] = scheduled
+
+    def seeded(self, seeds: Sequence[int | None]) -> None:
+        self._seeds = list(seeds)
+
+    def delivered(self, step: StepResult) -> None:
+        """Remember delivered rows: they remain valid whatever happens to their sub-environments; report restarts."""
+        told = self._reported[step.env_ids]
+        if told.any():
+            step.add_info("restarted", told, told > 0)
+        elif step.infos:
+            step.infos = make_room(step.infos, "restarted")
+        scatter(self._memory(), step.rows, step.observations)
+        self._flags[0, step.rows], self._flags[1, step.rows] = step.terminations, step.truncations
+        over = ~step.first & (step.dones | self._over[step.rows])
+        self._over[step.rows] = over | ~step.alive  # an agent that never joined its game has nothing to lose
+        self.scheduled[step.rows] = self._slots.scheduled[step.rows]
+        self.budget.stepped(step.env_ids, step.acted)
+
+    def arrived(self, rows: Sequence[int]) -> None:
+        """Turn the new sub-environments' first rows into reports of the loss of the old ones."""
+        if not self.lost.any():
+            return
+        for i in rows:
+            if self.lost[i] and self._slots.first[i]:
+                self._report_with_reset(i)
+
+    def dropped(self, rows: Sequence[int]) -> None:
+        """Note how far results that are dropped have advanced schedules."""
+        self.scheduled[list(rows)] = self._slots.scheduled[list(rows)]
+
+    def state(self, i: int) -> dict[str, Any]:
+        """Return the state of a sub-environment, for ``loaded``; of attributes from ``set_attr``, only plain ones."""
+        return {
+            "observation": row(self._memory(), i),
+            "terminated": bool(self._flags[0, i]),
+            "truncated": bool(self._flags[1, i]),
+            "over": bool(self._over[i]),
+            "seed": self._seeds[i],
+            "lost": bool(self.lost[i]),
+            "lost_episodes": int(self.lost_episodes[i]),
+            "restarts": self.budget.state(i),
+            "attributes": {name: own_copy(value) for name, value in self._attributes[i].items() if is_plain(value)},
+        }
+
+    def loaded(self, i: int, state: dict[str, Any]) -> None:
+        """Note that a saved ``SubEnv.state`` was loaded; that of ``state`` here, if any, is under ``recovery``."""
+        known = {**state, **_NOTHING_LOST, **state.get("recovery", {})}
+        self._slots.observations.put(i, known["observation"])
+        scatter(self._memory(), [i], take(self._slots.observations.batch(), [i]))
+        self._flags[:, i] = known["terminated"], known["truncated"]
+        self._over[i], self._seeds[i] = known["over"] or known.get("gone", False), known["seed"]
+        self.lost[i], self.lost_episodes[i] = known["lost"], known["lost_episodes"]
+        self._attributes[i] = self.attributes_of(i, state)
+        self.budget.load(i, known["restarts"])
+
+    def attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the attributes to set on a new sub-environment after loading this state."""
+        own, saved = self._attributes[i], state.get("recovery", {}).get("attributes")
+        if saved is None:
+            return own
+        kept = {name: value for name, value in own.items() if not is_plain(value)}  # no state contains them
+        return {**kept, **own_copy(saved)}
+
+    def set_attribute(self, i: int, name: str, value: Any) -> None:
+        i -= i % (self._agents or 1)
+        self._attributes[i].pop(name, None)
+        self._attributes[i][name] = own_copy(value)
+
+    def beginning_with_step(self, env_ids: IntArray) -> IntArray:
+        return env_ids[self._begins(env_ids)] if self._mode is Autoreset.NEXT_STEP else env_ids[:0]
+
+    def _begins(self, env_ids: IntArray) -> BoolArray:
+        """Whether these rows have no running episode; of games, whether none of their rows has."""
+        if not self._agents:
+            return self._over[env_ids]
+        over: Any = self._over.reshape(-1, self._agents).all(axis=1)
+        return over[env_ids // self._agents]  # type: ignore[no-any-return]
+
+    # -- losses --------------------------------------------------------------------------------------------------------
+
+    def lose_one(self, failure: Failure) -> Failure | None:
+        """Have the source of a sub-environment that raised recreated; return the failure if that is refused."""
+        i = failure.index
+        if failure.stepped:
+            self._stepped[i] = [column[i] for column in _of_step(self._slots)]
+        if self._agents and i in self.restart_at:  # its game is lost already, with another of its rows
+            return None
+        number = self._agents or 1
+        first = i - i % number
+        reason = str(failure.error()).partition("\n")[0]
+        if self.lose(range(first, first + number), reason, were_made=failure.during != "make"):
+            return None
+        self._stepped.pop(i, None)
+        return self.refused(failure)
+
+    def refused(self, failure: Failure) -> Failure:
+        """Add the reason why a sub-environment was not recreated."""
+        return replace(failure, note=f"\nIt is not recreated, because {self.why_refused} are used up.")
+
+    @property
+    def why_refused(self) -> str:
+        return self.budget.limit_in_words()
+
+    def lose(self, rows: Sequence[int], reason: str, *, were_made: bool = True) -> bool:
+        """Have lost sub-environments recreated, and complete their rows as far as possible; False if that is refused.
+
+        Args:
+            rows: all of a source or of a worker.
+            reason: one line.
+            were_made: whether they existed, so that a pending reset was tried already.
+        """
+        pending = self._pending
+        for i in rows:
+            pending.lose(i)
+            if i in pending.arrived:
+                self._keep_arrived(i)
+            elif were_made and i in pending.in_flight:
+                self._advance_schedule(i)
+        pause = self.budget.request(rows, reason)
+        if pause is None:
+            return False
+        _log.warning("%s; restarting%s", reason, f" in {pause:g} s" if pause else "")
+        self.lost[list(rows)] = True
+        restart_at = self.budget.clock() + pause
+        self.restart_at.update(dict.fromkeys(rows, restart_at))
+        in_flight = [i for i in rows if i in pending.in_flight]
+        for i in in_flight:
+            reset = self._resets.get(i)
+            if were_made and reset is not None:
+                self._resets[i] = replace(reset, seed=self._another_seed(i, reset.given))
+        self.complete_or_reset(in_flight)
+        return True
+
+    def not_restored(self, failure: Failure) -> bool:
+        """Have a sub-environment that could not be recreated recreated once more; False if that is refused."""
+        refused = self.lose_one(failure)
+        if refused is None:
+            return True
+        i = failure.index
+        self.unrecoverable.add(i)
+        if i in self._pending.in_flight and i not in self._pending.arrived:
+            self._pending.failures.append(refused)
+        return False
+
+    def complete_or_reset(self, rows: Sequence[int]) -> list[tuple[int, Reset]]:
+        """Complete lost rows in flight; return those that need a reset of a new sub-environment which exists."""
+        resets: list[tuple[int, Reset]] = []
+        for i in rows:
+            if i in self._pending.arrived:
+                continue
+            reset = self._reset_of(i)
+            if reset is None:
+                self._complete(i)
+                self._pending.complete(i)
+            elif i not in self.restart_at:
+                resets.append((i, reset))
+        return resets
+
+    def due(self) -> list[int]:
+        """Return the sub-environments that are to be recreated now, which then no longer wait for it."""
+        now = self.budget.clock()
+        due = sorted(i for i, when in self.restart_at.items() if when <= now)
+        for i in due:
+            del self.restart_at[i]
+            self.unrecoverable.discard(i)
+        return due
+
+    def to_request(self, due: Sequence[int]) -> list[tuple[int, Reset]]:
+        """Complete the rows of sub-environments that were recreated; return those that need a reset of the new one."""
+        exist = [i for i in due if i not in self.restart_at and i not in self.unrecoverable]
+        return self.complete_or_reset([i for i in exist if i in self._pending.in_flight])
+
+    def _keep_arrived(self, i: int) -> None:
+        """Keep a row that has arrived but is not delivered yet, and whose sub-environment is now lost."""
+        slots = self._slots
+        first = bool(slots.first[i])
+        flags = slots.terminations[i], slots.truncations[i]
+        scatter(self._memory(), [i], take(slots.observations.batch(), [i]))
+        self._flags[:, i] = flags
+        self._over[i] = slots.gone[i] or (not first and (any(flags) or self._over[i]))
+        self.scheduled[i] = slots.scheduled[i]
+
+    def _advance_schedule(self, i: int) -> None:
+        """Advance the schedule if a lost row was being reset: what cannot start is not retried forever."""
+        by_step = self._mode is not Autoreset.EPISODIC and (self._over[i] or self.lost[i] or i in self._stepped)
+        if i in self._resets or by_step:
+            self.scheduled[i] += 1
+
+    def takeover(self, i: int, frames: Frames) -> Takeover:
+        resting = None
+        if self._mode is Autoreset.EPISODIC and self._shown is not None:
+            flags = (bool(self._flags[0, i]), bool(self._flags[1, i])) if self._over[i] else (False, True)
+            resting = (row(self._shown, i), *flags)
+        return Takeover(
+            seed=self._another_seed(i, self._seeds[i]),
+            attributes=self._attributes[i],
+            schedule=self.schedule,
+            scheduled=int(self.scheduled[i]),
+            frames=frames,
+            resting=resting,
+        )
+
+    def _reset_of(self, i: int) -> Reset | None:
+        """Return the reset that a lost row in flight needs; None if it can be completed without."""
+        if i in self._resets:
+            return self._resets[i]
+        if self._mode is Autoreset.SAME_STEP:
+            return Reset()
+        if self._mode is Autoreset.NEXT_STEP and self._begins(np.array([i]))[0]:
+            return Reset()
+        return None
+
+    def _complete(self, i: int) -> None:
+        """Write the row of a lost sub-environment into the slots: at rest, or truncated."""
+        slots = self._slots
+        slots.rest(slice(i, i + 1), keep_dones=True)
+        if self._agents:
+            slots.waits[i] = True
+            slots.gone[i] = True
+        slots.observations.put(i, row(self._shown, i))
+        slots.forget_info(i)
+        if not self._over[i]:
+            slots.terminations[i] = False
+            slots.truncations[i] = True
+            self._report(i)
+            return
+        slots.terminations[i], slots.truncations[i] = self._flags[:, i]
+        if self._agents and not self._begins(np.array([i]))[0]:  # its agent had left, but its game was running
+            if self._mode is not Autoreset.EPISODIC:
+                slots.terminations[i] = False
+                slots.truncations[i] = False
+            self._report(i, episode=False)
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _report_with_reset(self, i: int) -> None:
+        stepped = self._stepped.pop(i, None)
+        if stepped is not None:  # the old one's last step was complete; only the reset failed
+            for column, value in zip(_of_step(self._slots), stepped, strict=True):
+                column[i] = value
+            self._report(i, lost=not self._slots.raw_dones[i], episode=False)
+            return
+        running = not self._over[i]
+        if running and i not in self._resets:
+            self._slots.truncations[i] = True
+            self._slots.final_observations.put(i, row(self._shown, i))
+            self._slots.forget_final_info(i)
+        self._report(i, episode=running)
+
+    def _report(self, i: int, *, lost: bool = True, episode: bool = True) -> None:
+        self._slots.lost[i] = lost
+        self._reported[i] = self.budget.counts[i]
+        self.lost_episodes[i] += episode
+        self.lost[i] = False
+
+    def _another_seed(self, i: int, seed: int | None) -> int | None:
+        """Return a different seed for each restart, so that a crash caused by the old one does not repeat."""
+        if seed is None:
+            return None
+        return int(np.random.SeedSequence([seed, int(self.budget.counts[i])]).generate_state(1)[0])
+
+    def _memory(self) -> Batch:
+        if self._shown is None:
+            self._shown = empty_like(self._slots.observations.batch(), self._slots.num_rows)
+        return self._shown
+
+
+def _of_step(slots: Slots) -> Sequence[Any]:
+    flags = slots.acted, slots.completed, slots.terminations, slots.truncations, slots.raw_dones
+    return slots.rewards, slots.raw_rewards, *flags

@@ -1,0 +1,65 @@
+"""The start of a backend: which sub-environments are made, what they are, and which could not be made."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from vecwrap.env.arrivals import Made, NotMade
+from vecwrap.sources.description import Description, of_all
+from vecwrap.sources.failure import Failure
+from vecwrap.sources.making import num_rows_of, of_first_start
+from vecwrap.sources.sub_env import Factory
+
+__all__ = ["Starting"]
+
+_PATIENCE_SECONDS = 1.0
+
+
+class Starting:
+    """What is known while sources are made; ``over`` once all are attached."""
+
+    def __init__(self, num_rows: int) -> None:
+        self._all = frozenset(range(num_rows))
+        self._made: set[int] = set()
+        self._made_once: set[int] = set()
+        self._descriptions: dict[int, Description] = {}
+        self._failures: list[Failure] = []
+        self._failed: set[int] = set()
+        self._until = math.inf
+        self.over = False
+
+    def made(self, arrival: Made) -> None:
+        self._made.update(arrival.rows)
+        self._made_once.update(arrival.rows)
+        if not self.over:
+            self._descriptions.update(arrival.descriptions)
+
+    def failed(self, arrival: NotMade) -> None:
+        self._failures.append(arrival.failure)
+        self._failed.update(arrival.rows)
+
+    def lost(self, rows: Sequence[int]) -> None:
+        self._made.difference_update(rows)
+
+    def were_made(self, rows: Sequence[int]) -> bool:
+        return self._made_once.issuperset(rows)
+
+    def all_made(self) -> bool:
+        return len(self._made) == len(self._all)
+
+    def raise_failure(self, factories: Sequence[Factory], *, restart: bool) -> None:
+        """Raise the first failure, once those before it are made or a second has passed: it is the same every time."""
+        if not self._failures:
+            return
+        first = min(self._failures, key=lambda failure: failure.index)
+        self._until = min(self._until, time.monotonic() + _PATIENCE_SECONDS)
+        left = self._all - self._made - self._failed
+        if any(row < first.index for row in left) and time.monotonic() < self._until:
+            return
+        factory = factories[first.index // num_rows_of(factories)]
+        raise of_first_start(first, factory, restart=restart).error()
+
+    def joint_description(self) -> Description:
+        return of_all(sorted(self._descriptions.items()))
