@@ -22,21 +22,22 @@ class OnDummy(Backend):
 
 
 class Changing(Dummy):
-    """Changes every result as it leaves the books."""
+    """Changes every result as it leaves the slots."""
 
     def change(self, step):
         raise NotImplementedError
 
-    def start(self, factories):
-        receive = self.books.receive
+    def allocate(self, description):
+        slots = super().allocate(description)
+        collect = slots.collect
 
-        def changed(count, timeout):
-            step = receive(count, timeout)
+        def changed(env_ids, copy):
+            step = collect(env_ids, copy=copy)
             self.change(step)
             return step
 
-        self.books.receive = changed
-        return super().start(factories)
+        slots.collect = changed
+        return slots
 
 
 def EngineBackend(engine, *, seed=None, **options):  # noqa: N802

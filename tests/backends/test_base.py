@@ -533,7 +533,7 @@ def interrupted(target, name, monkeypatch, *, after):
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("place", [(Slots, "collect"), (Recovery, "delivered"), (Endings, "note")])
+@pytest.mark.parametrize("place", [(Slots, "collect"), (RestartManager, "delivered"), (Endings, "note")])
 def test_rows_whose_handing_out_is_interrupted_are_handed_out_by_the_next_wait(make, place, after, monkeypatch):
     options = {"autoreset": "disabled", "on_failure": "restart"}
     env, twin = make([toy(end=0.3)] * 3, **options), DummyBackend([toy(end=0.3)] * 3, **options)

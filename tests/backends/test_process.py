@@ -17,7 +17,7 @@ from tests.waiting import until
 from vecwrap.backends.shmem import Shmem
 from vecwrap.backends.workers import launch, link, process
 from vecwrap.backends.workers.launch import ONE_THREAD, worker_environment, worker_variables
-from vecwrap.backends.workers.link import Link
+from vecwrap.backends.workers.link import WorkerHandle
 from vecwrap.backends.workers.options import ProcessOptions, check_start_method
 from vecwrap.backends.workers.shared import _CORE, _DONE, Bell
 from vecwrap.backends.workers.shares import rows_of, share_out, sources_per_worker
@@ -179,8 +179,8 @@ def test_an_info_is_read_though_its_keys_are_told_in_the_message_of_another_row(
 def test_workers_that_would_take_the_parents_core_are_asked_last(cores, order, whole, monkeypatch):
     """A worker is woken where it ran last; on the parent's core it would keep the parent from waking the others."""
     asked = []
-    ask = Link.ask
-    monkeypatch.setattr(Link, "ask", lambda link, *arguments: asked.append(link.number) or ask(link, *arguments))
+    ask = WorkerHandle.request_steps
+    monkeypatch.setattr(WorkerHandle, "request_steps", lambda link, *arguments: asked.append(link.number) or ask(link, *arguments))
     monkeypatch.setattr(link, "current_core", lambda: 1)
     with ShmemBackend([toy()] * 6, workers=3) as env, ShmemBackend([toy()] * 6, workers=1) as alone:
         for each in (env, alone):

@@ -18,9 +18,9 @@ from tests.backends.ray_cluster import STORE, small
 from tests.backs import DummyBackend
 from tests.faults.faulty import Faulty, factories
 from tests.waiting import until
-from vecwrap.backends.ray import ActorLink, Ray
+from vecwrap.backends.ray import ActorHandle, Ray
 from vecwrap.backends.ray_cluster import Cluster, RayOptions
-from vecwrap.backends.workers.asking import Expected
+from vecwrap.backends.workers.pool import PendingReply
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same
 
@@ -108,11 +108,11 @@ def test_what_the_whole_cluster_has_too_little_for_is_refused(actors, options):
 def test_one_line_says_what_actors_wait_for_that_have_not_started(caplog):
     runner = object.__new__(Ray)
     runner.options = RayOptions(num_cpus=2, num_gpus=0.5)
-    runner._workers = [ActorLink(number, range(1)) for number in range(3)]
+    runner._workers = [ActorHandle(number, range(1)) for number in range(3)]
     for actor in runner._workers:
         actor.begin(None)
     for actor in runner._workers[:2]:
-        actor.call("reference", Expected("made", "start_timeout", None, 0))
+        actor.call("reference", PendingReply("made", "start_timeout", None, 0))
     now = time.monotonic()
     for seconds in (9.0, 11.0, 30.0):
         runner._warn_of_waiting(now + seconds)

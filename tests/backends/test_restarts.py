@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.backs import DummyBackend
-from vecwrap.env.restarts import MAX_RESTARTS_WITHOUT_A_STEP, Restarts, WorkerHealth
+from vecwrap.env.health import WorkerHealth
+from vecwrap.env.restart_budget import MAX_RESTARTS_WITHOUT_A_STEP, RestartBudget
 from vecwrap.errors import PlanError, SubEnvError
 from vecwrap.testing import toy
 from vecwrap.testing.toys import ToyEnv
@@ -23,7 +24,7 @@ class Clock:
 
 def restarts(*, most=3, window=60.0, backoff=0.5, num_envs=2):
     clock = Clock()
-    return Restarts(num_envs, most, window, backoff, clock), clock
+    return RestartBudget(num_envs, most, window, backoff, clock), clock
 
 
 def test_the_first_is_at_once_and_each_further_one_in_vain_waits():

@@ -24,17 +24,17 @@ BASE = PipelineSpec("CartPole-v1", n=3, backend="dummy")
 class OtherSeeds(Dummy):
     """Seeds its sub-environments otherwise."""
 
-    def reset(self, env_ids, seeds, options):
-        super().reset(env_ids, [None if seed is None else seed + 1 for seed in seeds], options)
+    def reset(self, rows, seeds, options):
+        super().reset(rows, [None if seed is None else seed + 1 for seed in seeds], options)
 
 
 class FirstActionOnly(Dummy):
     """Gives every sub-environment the first one's action."""
 
-    def send(self, env_ids):
-        actions = self.books.slots.actions.batch()
+    def send(self, rows):
+        actions = self.slots.actions.batch()
         actions[:] = actions[0]
-        super().send(env_ids)
+        super().send(rows)
 
 
 class Dice(gymnasium.Env):

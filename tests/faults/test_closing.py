@@ -246,7 +246,7 @@ def test_a_close_that_is_interrupted_is_finished_by_the_next_one(backend, after,
     ask(tmp_path, 0, "close", "hang")
     pids = [worker.pid for worker in env.health().workers]
     interrupted(link, "_drain", monkeypatch, after=False)
-    interrupted(env.runner, "_give_memory_back", monkeypatch, after=after)
+    interrupted(env.runner, "_release_memory", monkeypatch, after=after)
     with pytest.raises(KeyboardInterrupt):
         env.close()
     with pytest.raises(ClosedEnvironmentError):

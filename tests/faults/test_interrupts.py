@@ -589,12 +589,12 @@ def test_the_second_of_two_leaves_no_process_of_a_build_that_the_first_broke_off
             signal.raise_signal(signal.SIGINT)
         return worker
 
-    def end(self, *arguments, end=link.Link.end):
+    def end(self, *arguments, end=link.WorkerHandle.end):
         signal.raise_signal(signal.SIGINT)
         return end(self, *arguments)
 
     monkeypatch.setattr(link, "start_worker", start)
-    monkeypatch.setattr(link.Link, "end", end)
+    monkeypatch.setattr(link.WorkerHandle, "end", end)
     with pytest.raises(KeyboardInterrupt):
         SubprocessBackend([ToyEnv] * 3, workers=3)
     assert len(started) == 2

@@ -630,8 +630,8 @@ def test_close_by_another_thread_while_a_restart_is_waited_for(backend, mode, wa
     env = backend([Breaks] * 2, autoreset=mode, on_failure="restart", restart_backoff=600.0)
     env.reset(seed=1)
     asleep = threading.Event()
-    books = env.core.rows
-    books.rest_until = lambda due: (asleep.set(), type(books).rest_until(books, due))
+    rows = env.core.rows
+    rows._rest = lambda until: (asleep.set(), type(rows)._rest(rows, until))
 
     def go_on():
         try:
@@ -643,7 +643,7 @@ def test_close_by_another_thread_while_a_restart_is_waited_for(backend, mode, wa
     thread = threading.Thread(target=go_on)
     thread.start()
     assert backend is not DummyBackend or asleep.wait(LONG)
-    assert until(lambda: env.core.rows.due)
+    assert until(lambda: env.core.rows.restarts.restart_at)
     env.close()
     thread.join(LONG)
     assert not thread.is_alive()

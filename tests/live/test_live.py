@@ -84,7 +84,7 @@ def until(env, done, seconds=60):
 
 
 def is_line(env):
-    return not env.core.rows.observers and env.core.rows.in_line
+    return not env.core.rows.observers and env.core.rows.fast
 
 
 @pytest.mark.parametrize("chain", CHAINS)

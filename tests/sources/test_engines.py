@@ -327,9 +327,9 @@ def test_engines_are_closed_as_whoever_closes_them_says(name, terminate, number,
 class Scattered(Dummy):
     """A runner with a place for each row."""
 
-    def start(self, factories):
+    def begin(self, context, factories):
         for i, factory in enumerate(factories):
-            LocalRows([i], [factory], self.books.interrupts)
+            LocalRows([i], [factory], context.interrupts)
 
 
 def test_a_runner_that_splits_an_engine_is_told_what_stays_together():

@@ -13,6 +13,7 @@ import pytest
 
 from tests.backs import Changing, DummyBackend, OnDummy, ShmemBackend
 from vecwrap.backends.dummy import Dummy
+from vecwrap.env.arrivals import Results
 from vecwrap.env.runner import Runner
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, SubEnvError
@@ -271,7 +272,7 @@ class RoundsWhatWasPaid(Changing):
 
 class ForgetsInAPartialBatch(Changing):
     def change(self, step):
-        if step.acted.any() and len(step.env_ids) < self.books.num_rows:
+        if step.acted.any() and len(step.env_ids) < self.context.num_rows:
             step.rewards = np.zeros_like(step.rewards)
 
 
@@ -330,32 +331,40 @@ class Crosses(Changing):
     """Gives partial batches in the order of arrival, with ascending numbers."""
 
     def change(self, step):
-        if len(step.env_ids) < self.books.num_rows:
+        if len(step.env_ids) < self.context.num_rows:
             step.rewards = step.rewards[::-1].copy()
 
 
 class NeverGetsThere(Dummy):
     """Forgets what it did when a timeout is over."""
 
-    def poll(self, deadline):
-        if deadline is not None:
+    def poll(self, until, *, soon):
+        if soon and self.context.batch_size is None:
             raise TimeoutError
-        super().poll(deadline)
+        return super().poll(until, soon=soon)
 
 
 class InventsARow(Dummy):
     """Brings a row that nobody asked for, in partial batches."""
 
-    def poll(self, deadline):
-        super().poll(deadline)
-        if len(self.books.out) < self.books.num_rows:
-            self.books.arrived([min({*range(self.books.num_rows)} - self.books.out)], [])
+    def send(self, rows):
+        self.sent = set(rows.tolist())
+        super().send(rows)
+
+    def poll(self, until, *, soon):
+        arrivals = super().poll(until, soon=soon)
+        others = set(range(self.context.num_rows)).difference(getattr(self, "sent", range(self.context.num_rows)))
+        if others:
+            arrivals.append(Results([min(others)]))
+        return arrivals
 
 
 class BringsARowTwice(Dummy):
-    def poll(self, deadline):
-        super().poll(deadline)
-        self.books.arrived(self.books.ready[:1], [])
+    def poll(self, until, *, soon):
+        arrivals = super().poll(until, soon=soon)
+        if isinstance(arrivals[0], Results):
+            arrivals.append(Results(arrivals[0].rows[:1]))
+        return arrivals
 
 
 class HandsOutViews(OnDummy):
@@ -375,21 +384,22 @@ class HoldsActions(Dummy):
 
     held = ()
 
-    def start(self, factories):
-        send = self.books.send
+    def allocate(self, description):
+        slots = super().allocate(description)
+        fill = slots.actions.fill
 
-        def hold(actions, env_ids):
-            send(actions, env_ids)
-            self.held = [(i, actions, k) for k, i in enumerate(env_ids.tolist())]
+        def hold(rows, actions):
+            fill(rows, actions)
+            self.held = [(i, actions, k) for k, i in enumerate(np.arange(slots.num_rows)[rows].tolist())]
 
-        self.books.send = hold
-        return super().start(factories)
+        slots.actions.fill = hold
+        return slots
 
-    def poll(self, deadline):
+    def poll(self, until, *, soon):
         for i, actions, k in self.held:
-            self.books.slots.actions.put(i, batches.row(actions, k))
+            self.slots.actions.put(i, batches.row(actions, k))
         self.held = []
-        super().poll(deadline)
+        return super().poll(until, soon=soon)
 
 
 class IgnoresIndices(OnDummy):

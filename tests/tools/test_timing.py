@@ -292,11 +292,11 @@ def test_an_environment_is_not_kept_alive_by_one_that_is_on():
     env = Outer(works())
     env.reset()
     watch = Stopwatch(env).__enter__()
-    books = env.core.rows
+    rows = env.core.rows
     gc.disable()
     try:
         del env
-        assert books.closed
+        assert rows.closed
     finally:
         gc.enable()
     watch.__exit__()

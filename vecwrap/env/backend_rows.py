@@ -327,7 +327,8 @@ class BackendRows:
                 self.interrupts.hold()
                 self._take(arrivals)
                 return True
-            if time.monotonic() < until and not self.closed:
+            is_attaching = self._starting.all_made() and not self._starting.over
+            if time.monotonic() < until and not (self.closed or is_attaching):
                 self._refuse_nothing()
         self.refuse_closed_meanwhile()
         if deadline is not None and time.monotonic() >= deadline:
@@ -357,12 +358,14 @@ class BackendRows:
         """Nothing will arrive: an error is better than waiting forever."""
         pending = self.pending
         rows = sorted(pending.in_flight.difference(pending.arrived) | pending.dropped)
+        if not self._starting.over:
+            rows = self._starting.not_made()
         if not rows and not self.values.awaited:
             raise NoAsyncCallError("Another thread has taken the result this thread waits for.", "wait")
         rows = rows or sorted(self.values.awaited)
         raise BackendError(
-            f"{type(self._runner).__name__}: expected results of sub-environments {rows}, which were requested, got none, and "
-            "none will arrive; close() still works; build the environment again to continue",
+            f"{type(self._runner).__name__}: expected results of sub-environments {rows}, which were requested, got "
+            "none, and none will arrive; close() still works; build the environment again to continue",
             env_ids=tuple(rows),
         )
 

@@ -49,6 +49,9 @@ class Starting:
     def all_made(self) -> bool:
         return len(self._made) == len(self._all)
 
+    def not_made(self) -> list[int]:
+        return sorted(self._all - self._made)
+
     def raise_failure(self, factories: Sequence[Factory], *, restart: bool) -> None:
         """Raise the first failure, once those before it are made or a second has passed: it is the same every time."""
         if not self._failures:

@@ -1,7 +1,8 @@
-"""The straight line of a whole step gives what its two halves give, and is taken where nothing is special."""
+"""The fast path of a step of all rows gives what its two halves give, and is taken where nothing is special."""
 
 import signal
 import warnings
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -11,7 +12,7 @@ from gymnasium.error import ClosedEnvironmentError
 import vecwrap
 from vecwrap.backends.dummy import Dummy
 from vecwrap.env.fast_path import FastPath
-from vecwrap.errors import ArgumentError, SubEnvError
+from vecwrap.errors import ArgumentError, ResetNeededError, SubEnvError
 from vecwrap.testing import ToyEnv, assert_same
 from vecwrap.tools.timing import Stopwatch
 
@@ -57,10 +58,10 @@ def build(wrappers=(), **settings):
 
 @pytest.fixture
 def taken(monkeypatch):
-    """How many steps took the line."""
+    """How many steps took the fast path."""
     steps = []
-    way = Line.step
-    monkeypatch.setattr(Line, "step", lambda *arguments: steps.append(1) or way(*arguments))
+    way = FastPath.step
+    monkeypatch.setattr(FastPath, "step", lambda *arguments: steps.append(1) or way(*arguments))
     return steps
 
 
@@ -178,8 +179,8 @@ SPECIAL = {
 
 
 class Noting(Dummy):
-    def send(self, env_ids):
-        super().send(env_ids)
+    def send(self, rows):
+        super().send(rows)
 
 
 @pytest.mark.parametrize("settings", [*SPECIAL.values(), {"backend": Noting}], ids=[*SPECIAL, "a backend of one's own"])
@@ -207,7 +208,7 @@ def test_a_stopwatch_and_requested_frames_go_the_general_path_and_it_comes_back(
     step, _ = env.face.step(env, actions)
     assert len(taken) == 2
     assert step.frames[0].shape == (4, 6, 3)
-    step, _ = env.face.step(env, actions)  # along the line, frames included
+    step, _ = env.face.step(env, actions)  # along the fast path, frames included
     assert len(taken) == 3
     assert step.frames[0].shape == (4, 6, 3)
     env.close()
@@ -247,17 +248,20 @@ def test_a_row_that_raises_leaves_the_others_and_what_they_brought():
 
 
 @pytest.mark.parametrize("row", [0, 1, 2])
-def test_an_interrupt_among_the_rows_leaves_a_call_that_can_be_waited_for(row):
+def test_an_interrupt_among_the_rows_ends_the_step_and_all_rows_need_a_reset(row):
     with build(["monitor"], backend="dummy") as env, build(["monitor"], backend="dummy") as twin:
-        assert_same(twin.reset(seed=1), env.reset(seed=1))
+        env.reset(seed=1)
         actions = np.ones((3, 2), np.float32)
-        assert_same(twin.step(actions), env.step(actions))
+        env.step(actions)
         env.set_attr("presses", [i == row for i in range(3)])
         with pytest.raises(KeyboardInterrupt):
             env.step(actions)
-        assert_same(twin.step(actions), env.step_wait())
-        assert env.get_attr("steps") == (2, 2, 2)
-        assert_same(twin.step(actions)[0], env.step(actions)[0])
+        for call in (partial(env.step, actions), partial(env.send, actions), env.step_wait):
+            with pytest.raises(ResetNeededError, match=r"ended by an interrupt \(Ctrl-C\).*call reset\(\)"):
+                call()
+        assert env.get_attr("steps") == tuple(2 if i <= row else 1 for i in range(3))
+        assert_same(twin.reset(seed=2), env.reset(seed=2))
+        assert_same(twin.step(actions)[:4], env.step(actions)[:4])
 
 
 @pytest.mark.parametrize("whole", [True, False])
