@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import threading
 import warnings
 from functools import partial
@@ -9,11 +10,11 @@ from functools import partial
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.error import AlreadyPendingCallError, ResetNeeded
+from gymnasium.error import NoAsyncCallError, ResetNeeded
 
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from tests.toys import Counter, Told, counter, told
-from vecwrap.env.restart_manager import RestartManager
+from vecwrap.env.backend_rows import BackendRows
 from vecwrap.env.row_protocol import Endings
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, BackendError, PlanError, SubEnvError
@@ -533,112 +534,78 @@ def interrupted(target, name, monkeypatch, *, after):
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("place", [(Slots, "collect"), (RestartManager, "delivered"), (Endings, "note")])
-def test_rows_whose_handing_out_is_interrupted_are_handed_out_by_the_next_wait(make, place, after, monkeypatch):
-    options = {"autoreset": "disabled", "on_failure": "restart"}
-    env, twin = make([toy(end=0.3)] * 3, **options), DummyBackend([toy(end=0.3)] * 3, **options)
-    assert_same(twin.reset(seed=1), env.reset(seed=1))
-    for ask, wait in (("step_async", "step_wait"), ("send", "recv")):
-        ended = np.array(env.core.rows.endings.ended)
-        if ended.any():
-            assert_same(*(one.reset(options={"reset_mask": ended}) for one in (twin, env)))
-        for one in (env, twin):
-            getattr(one, ask)([0, 1, 2])
+@pytest.mark.parametrize("place", [(Slots, "collect"), (Endings, "note"), (BackendRows, "_take")])
+def test_after_an_interrupt_in_a_wait_all_rows_need_a_reset(make, place, after, monkeypatch):
+    env, twin = make([toy(end=0.3)] * 3), DummyBackend([toy(end=0.3)] * 3)
+    env.reset(seed=1)
+    env.step([0, 1, 2])
+    for seed, (ask, wait) in enumerate([("step_async", "step_wait"), ("send", "recv"), ("reset_async", "reset_wait")]):
+        getattr(env, ask)(*([0, 1, 2],) * (ask != "reset_async"))
         interrupted(*place, monkeypatch, after=after)
         with pytest.raises(KeyboardInterrupt):
             getattr(env, wait)()
-        assert_same(getattr(twin, wait)(), getattr(env, wait)(), wait)
-    assert_same(twin.health().restarts, env.health().restarts)
+        if place[1] == "_take" and env.backend != "dummy":  # held back there: only a second one comes through
+            with pytest.raises(BackendError, match="a second interrupt ended a call while"):
+                env.reset()
+            return
+        with pytest.raises(ResetNeeded, match=r"ended by an interrupt \(Ctrl-C\)"):
+            env.step([0, 1, 2])
+        assert_same(twin.reset(seed=seed), env.reset(seed=seed))
+        assert_same(twin.step([0, 1, 2]), env.step([0, 1, 2]))
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_rows_that_come_home_amid_an_interrupt_are_neither_lost_nor_stepped_twice(after, monkeypatch):
-    env = DummyBackend([counter(), counter()])
-    env.reset(seed=1)
-    env.step_async([0, 0])
-    interrupted(env.core.rows, "arrived", monkeypatch, after=after)
-    with pytest.raises(KeyboardInterrupt):
-        env.step_wait()
-    assert_same(array([1, 1], [1, 1]), env.step_wait()[0])
-    assert_same(array([1, 2], [1, 2]), env.step([0, 0])[0])
+@pytest.mark.parametrize("batch_size", [None, 1])
+def test_rows_that_arrive_after_an_interrupt_are_dropped(make, after, batch_size, monkeypatch):
+    env, twin = make([counter()] * 4, batch_size=batch_size), DummyBackend([counter()] * 4)
+    for seed in range(3):
+        assert_same(twin.reset(seed=seed), env.reset(seed=seed))
+        env.send([0, 1, 2, 0])
+        interrupted(env.runner, "poll", monkeypatch, after=False)
+        with pytest.raises(KeyboardInterrupt):
+            env.recv()
+        if after:
+            assert env.get_attr("render_mode") == (None,) * 4
+    assert_same(twin.reset(seed=9), env.reset(seed=9))
+    assert env.health().in_flight.sum() == 0
 
 
-@pytest.mark.parametrize("after", [False, True])
-def test_a_failure_whose_booking_is_interrupted_is_booked_by_the_next_wait(after, monkeypatch):
-    env = DummyBackend([toy()] * 2, on_failure="restart")
-    env.reset(seed=1)
-    env.set_attr("raise_in", "step", indices=[0])
-    env.step_async([0, 0])
-    interrupted(env.core.rows, "lose", monkeypatch, after=after)
-    with pytest.raises(KeyboardInterrupt):
-        env.step_wait()
-    assert env.step_wait()[3].tolist() == [True, False]
-
-
-@pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
-def test_what_is_made_anew_amid_an_interrupt_is_made_anew_by_the_next_wait(make, mode, after, monkeypatch):
+def test_an_interrupt_while_a_restart_is_waited_for_keeps_the_loss(make, mode, monkeypatch):
     env = make([toy(end=0.0)] * 3, autoreset=mode, on_failure="restart")
     env.reset(seed=1)
-    env.call("set_wrapper_attr", "raise_in", "step", indices=[0])  # what is called is not called again
-    interrupts = []
-
-    def waited(wait):
-        """What a wait gives, which is made again after an interrupt."""
-        try:
-            return wait()
-        except KeyboardInterrupt:
-            interrupts.append(wait)
-            return wait()
-
+    env.call("set_wrapper_attr", "raise_in", "step", indices=[0])
     env.step_async([0, 0, 0])
-    interrupted(env.runner, "recreate", monkeypatch, after=after)
-    _, rewards, _, truncations, infos = waited(env.step_wait)
-    assert truncations.tolist() == [True, False, False]
-    assert (rewards[1:] != 0).all()
-    assert infos["restarted"][0] > 0
-    for _ in range(2):
-        if env.core.rows.endings.ended.any():
-            env.reset_async(options={"reset_mask": env.core.rows.endings.ended.copy()})
-            waited(env.reset_wait)
-        env.step_async([0, 0, 0])
-        assert waited(env.step_wait)[0].shape == (3, 3)
-    assert len(interrupts) == 1
+    take = BackendRows._take
+
+    def take_then_interrupt(self, arrivals):
+        take(self, arrivals)
+        if self.restarts.restart_at:
+            interrupted(env.core.rows, "_recreate_due", monkeypatch, after=False)
+
+    monkeypatch.setattr(BackendRows, "_take", take_then_interrupt)
+    with contextlib.suppress(KeyboardInterrupt, ResetNeeded):
+        env.step_wait()
+        env.step([0, 0, 0])
+    monkeypatch.undo()
+    env.reset(seed=2)
+    assert env.step([0, 0, 0])[0].shape == (3, 3)
+    assert env.health().restarts.tolist() == [1, 0, 0]
     assert env.health().lost_episodes[0] == 1
 
 
-@pytest.mark.parametrize("wait", [{"batch_size": 1}, {"timeout": 0.0}])
-def test_what_is_made_anew_amid_an_interrupt_takes_no_other_row_with_it(wait, monkeypatch):
-    env = DummyBackend([counter()] * 3, on_failure="restart", batch_size=wait.get("batch_size"))
-    env.reset(seed=1)
-    env.unwrapped.runner.local.sources[0].env.step = None
-    env.send([0, 0, 0])
-    interrupted(env.runner, "recreate", monkeypatch, after=False)
-    came = []
-    while len(came) < 3:
-        with contextlib.suppress(KeyboardInterrupt, TimeoutError):
-            observations, *_, infos = env.recv(wait.get("timeout"))
-            came += zip(infos["env_id"].tolist(), observations.tolist(), strict=True)
-    assert sorted(came) == [(0, [1, 0]), (1, [1, 1]), (2, [1, 1])]
-
-
-def answering(env):
-    """Where a call is waited for."""
-    if env.backend == "threads":
-        return env.runner, "answers"
-    return (env.runner, "_pump") if env.num_workers else (env.unwrapped.runner.local, "answers")
-
-
-@pytest.mark.parametrize("after", [False, True])
-def test_an_interrupted_call_is_waited_for_again(make, after, monkeypatch):
+def test_an_interrupted_call_is_over(make, monkeypatch):
     env = make([toy()] * 3)
     env.reset(seed=1)
     env.set_attr("bonus", [1.0, 2.0, 3.0])
     env.call_async("get_wrapper_attr", "bonus")
-    interrupted(*answering(env), monkeypatch, after=after)
+    interrupted(env.runner, "poll", monkeypatch, after=False)
     with pytest.raises(KeyboardInterrupt):
         env.call_wait()
-    assert env.call_wait() == (1.0, 2.0, 3.0)
+    with pytest.raises(NoAsyncCallError):
+        env.call_wait()
+    assert env.get_attr("bonus") == (1.0, 2.0, 3.0)
+    assert env.step([0, 0, 0])[0].shape == (3, 3), "no episode has changed"
 
 
 class Spender(gymnasium.Env):
@@ -660,21 +627,19 @@ class Spender(gymnasium.Env):
 
 
 @pytest.mark.parametrize("backend", [DummyBackend, partial(ShmemBackend, workers=1, parent_share=True)])
-def test_what_a_call_was_interrupted_in_is_not_run_again(backend):
+def test_a_call_is_interrupted_at_once_in_this_process(backend):
     with backend([Spender] * 4) as env:
         env.reset()
         env.set_attr("interrupts", True, indices=[2])
         with pytest.raises(KeyboardInterrupt):
             env.call("spend")
-        with pytest.raises(SubEnvError, match="sub-environment 2 .* raised KeyboardInterrupt in call"):
-            env.call_wait()
-        assert env.get_attr("spent") == (1, 1, 1, 1)
+        assert env.get_attr("spent")[2] == 1
 
 
 def test_what_an_interrupted_call_is_answered_is_not_taken_for_the_answer_to_the_next(make, monkeypatch):
     env = make([toy()] * 3)
     env.reset(seed=1)
-    interrupted(*answering(env), monkeypatch, after=False)
+    interrupted(env.runner, "poll", monkeypatch, after=False)
     with pytest.raises(KeyboardInterrupt):
         env.get_attr("nothing")
     assert env.get_attr("bonus") == (0.0, 0.0, 0.0)
@@ -695,57 +660,43 @@ class Between(VecEnvWrapper):
 
 
 @pytest.mark.parametrize("ask", ["step", "reset", "send"])
-def test_rows_that_went_out_amid_an_interrupt_are_waited_for(make, ask, monkeypatch):
+def test_an_interrupt_while_rows_are_sent_waits_and_then_ends_the_call(make, ask, monkeypatch):
     env, twin = Between(make([toy()] * 3)), DummyBackend([toy()] * 3)
-    assert_same(twin.reset(seed=1), env.reset(seed=1))
-    interrupted(env, "done", monkeypatch, after=False)
-    request, wait = ("send", "recv") if ask == "send" else (f"{ask}_async", f"{ask}_wait")
+    env.reset(seed=1)
+    monkeypatch.setattr(env, "done", lambda: signal.raise_signal(signal.SIGINT))
+    request = "send" if ask == "send" else f"{ask}_async"
     arguments = ([0, 1, 2],) * (ask != "reset")
     with pytest.raises(KeyboardInterrupt):
         getattr(env, request)(*arguments)
-    if ask != "send":
-        with pytest.raises(AlreadyPendingCallError):
-            getattr(env, request)(*arguments)
-    getattr(twin, request)(*arguments)
-    assert_same(getattr(twin, wait)(), getattr(env, wait)())
+    monkeypatch.undo()
+    assert_same(twin.reset(seed=2), env.reset(seed=2))
     assert_same(twin.step([0, 1, 2]), env.step([0, 1, 2]), "one row each")
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("method", ["step", "reset"])
-def test_rows_that_did_not_go_out_amid_an_interrupt_are_asked_again(method, after, monkeypatch):
+@pytest.mark.parametrize("method", ["step", "reset", "step_all"])
+def test_an_interrupt_amid_a_request_leaves_nothing_of_it(method, after, monkeypatch):
     env, twin = DummyBackend([toy()] * 3), DummyBackend([toy()] * 3)
-    for one in (env, twin):
-        one.reset(seed=1)
-
-    def ask(one):
-        getattr(one, f"{method}_async")(*([0, 1, 2],) * (method != "reset"))
-        return getattr(one, f"{method}_wait")()
-
+    env.reset(seed=1)
+    if method == "step":
+        env.step_async([0, 0, 0])
+        env.step_wait()
     interrupted(env.unwrapped.runner.local, method, monkeypatch, after=after)
     with pytest.raises(KeyboardInterrupt):
-        ask(env)
-    assert_same(ask(twin), ask(env))
+        if method == "step_all":
+            env.step([0, 1, 2])
+        else:
+            getattr(env, f"{method}_async")(*([0, 1, 2],) * (method != "reset"))
+    assert_same(twin.reset(seed=2), env.reset(seed=2))
     assert_same(twin.step([0, 1, 2]), env.step([0, 1, 2]), "one row each")
-
-
-def test_rows_of_a_whole_step_that_did_not_go_out_amid_an_interrupt_are_asked_again(monkeypatch):
-    env, twin = DummyBackend([toy()] * 3), DummyBackend([toy()] * 3)
-    for one in (env, twin):
-        one.reset(seed=1)
-    interrupted(env.unwrapped.runner.local, "step_all", monkeypatch, after=False)
-    with pytest.raises(KeyboardInterrupt):
-        env.step([0, 1, 2])
-    for _ in range(2):
-        assert_same(twin.step([0, 1, 2]), env.step([0, 1, 2]), "one row each")
 
 
 @pytest.mark.filterwarnings("ignore:Calling `close` while waiting for a pending call")
 def test_rows_that_nobody_steps_are_an_error_and_no_wait_for_ever(make):
     env = make([counter()] * 2)
     env.reset(seed=1)
-    env.core.rows._mark_out(env.core.rows.all_ids)
+    env.core.rows.pending.request_all()
     env.face.pending.call = "step"
     for _ in range(2):
-        with pytest.raises(BackendError, match=r"sub-environments \[0, 1\] were sent, but no worker is stepping them"):
+        with pytest.raises(BackendError, match=r"expected results of sub-environments \[0, 1\], which were requested"):
             env.step_wait()

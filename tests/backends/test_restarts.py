@@ -193,7 +193,7 @@ def test_health_tells_what_happened():
         env.reset(seed=1)
         assert str(env.health()) == "0 restarts, 0 lost episodes"
         env.set_attr("raise_in", "step", indices=1)
-        env.core.rows.recovery._attributes[1].clear()  # the toy asks once, and a value set is set again
+        env.core.rows.restarts._attributes[1].clear()  # the toy asks once, and a value set is set again
         env.step([0, 0, 0])
         health = env.health()
         assert health.restarts.tolist() == health.lost_episodes.tolist() == [0, 1, 0]

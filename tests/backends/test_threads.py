@@ -225,12 +225,12 @@ def test_a_call_that_raises_an_interrupt_ends():
 
 
 def test_rings_do_not_pile_up():
-    """A learner that computes meanwhile finds all rows at home, and waits for no bell."""
+    """A learner that computes meanwhile finds that all rows have arrived, and waits for no bell."""
     with ThreadsBackend([Where] * 4, workers=2) as env:
         env.reset(seed=1)
-        home = env.unwrapped.runner._home
+        queue = env.unwrapped.runner._arrived
         for _ in range(100):
             env.step_async([0] * 4)
-            assert until(lambda: len(home._came) == 2)
+            assert until(lambda: len(queue._arrived) == 2)
             env.step_wait()
-        assert home._bell.qsize() <= 2
+        assert queue._bell.qsize() <= 2

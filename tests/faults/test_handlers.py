@@ -13,8 +13,9 @@ from gymnasium.error import NoAsyncCallError
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 import vecwrap
-from vecwrap.env.books import Books
+from vecwrap.env.backend_rows import BackendRows
 from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import ResetNeededError
 from vecwrap.interrupts import Interrupts
 from vecwrap.testing import assert_same
 
@@ -132,7 +133,9 @@ def test_what_a_handler_raises_while_something_is_made_anew_is_no_failure_of_tha
         with pytest.raises(kind):
             env.step([0, FAIL])
         monkeypatch.setattr(Pressed, "press_in", "")
-        assert env.step_wait()[4]["restarted"].tolist() == [0, 1]
+        env.reset()
+        assert env.step([0, 0])[1].shape == (2,)
+        assert env.health().restarts[0] == 0
 
 
 @HANDLERS
@@ -158,7 +161,7 @@ def test_what_a_handler_raises_in_a_call_is_raised(handler, kind):
             env.call("press")
 
 
-def test_a_call_that_a_handler_interrupts_can_be_waited_for_again_whatever_it_raises():
+def test_a_call_that_a_handler_interrupts_is_over_whatever_it_raises():
     with vecwrap.build(Pressed, n=2, backend="subprocess") as env:
         env.reset()
         signal.signal(signal.SIGINT, raises)
@@ -166,44 +169,51 @@ def test_a_call_that_a_handler_interrupts_can_be_waited_for_again_whatever_it_ra
         threading.Timer(0.1, press).start()
         with pytest.raises(Stop):
             env.call_wait()
-        assert env.call_wait() == (7, 7)
+        with pytest.raises(NoAsyncCallError):
+            env.call_wait()
+        assert env.call("wait") == (7, 7)
 
 
-def test_a_handler_that_takes_what_is_pending_leaves_a_word_for_the_call_that_it_took_it_from(monkeypatch):
+def test_a_handler_may_step_the_environment_after_the_step_that_it_has_interrupted(monkeypatch):
     with vecwrap.build(Pressed, n=2, backend="dummy") as env:
         env.reset()
         taken = []
-        signal.signal(signal.SIGINT, lambda number, frame: taken.append(env.step_wait()))
-        monkeypatch.setattr(Pressed, "press_in", "step")
+        signal.signal(signal.SIGINT, lambda number, frame: taken.append(env.step([0, 0])))
         env.step_async([0, 0])
-        monkeypatch.setattr(Books, "receive", pressing(Books.receive))
-        with pytest.raises(NoAsyncCallError, match="Another wait has already taken"):
-            env.step_wait()
-        assert taken[0][0][:, 1].tolist() == [1.0, 1.0]
+        monkeypatch.setattr(BackendRows, "receive", pressing(BackendRows.receive, monkeypatch))
+        first = env.step_wait()
+        assert first[0][:, 1].tolist() == [1.0, 1.0]
+        assert taken[0][0][:, 1].tolist() == [2.0, 2.0]
 
 
-def pressing(receive):
+def pressing(receive, monkeypatch):
     """A `receive` in which Ctrl-C is pressed at the end, while it is held back."""
 
     def pressed(self, count, timeout):
-        Pressed.press_in = ""
         step = receive(self, count, timeout)
+        monkeypatch.setattr(BackendRows, "receive", receive)
         press()
         return step
 
     return pressed
 
 
-def sync(monkeypatch):
-    """An engine in this process; Ctrl-C comes amid its second sub-environment."""
+def sync():
+    """An engine in this process."""
     return SyncVectorEnv([Quiet, Pressed, Quiet])
 
 
-def processes(monkeypatch):
-    """An engine of processes; Ctrl-C comes after it has sent the actions off, or asked for resets."""
-    for name in ("step_wait", "reset_wait"):
-        monkeypatch.setattr(AsyncVectorEnv, name, pressing_first(getattr(AsyncVectorEnv, name)))
+def amid_the_second(monkeypatch):
+    monkeypatch.setattr(Pressed, "press_in", "step")
+
+
+def processes():
+    """An engine of processes."""
     return AsyncVectorEnv([Quiet] * 3, context="fork")
+
+
+def after_the_actions_are_sent(monkeypatch):
+    monkeypatch.setattr(AsyncVectorEnv, "step_wait", pressing_first(AsyncVectorEnv.step_wait))
 
 
 def pressing_first(wait):
@@ -216,24 +226,20 @@ def pressing_first(wait):
     return pressed
 
 
-@pytest.mark.parametrize("make", [sync, processes])
-def test_an_engine_is_not_interrupted_amid_its_rows(make, monkeypatch):
+@pytest.mark.parametrize(("make", "press_in"), [(sync, amid_the_second), (processes, after_the_actions_are_sent)])
+def test_an_engine_is_not_interrupted_amid_its_rows(make, press_in, monkeypatch):
+    monkeypatch.setattr(Pressed, "press_in", "")
     with (
-        vecwrap.wrap(make(monkeypatch), ["monitor"], seed=5) as env,
+        vecwrap.wrap(make(), ["monitor"], seed=5) as env,
         vecwrap.wrap(SyncVectorEnv([Quiet] * 3), ["monitor"], seed=5) as twin,
     ):
-        if make is processes:
-            with pytest.raises(KeyboardInterrupt):
-                env.reset()
-            came = env.reset_wait()
-        else:
-            came = env.reset()
-            monkeypatch.setattr(Pressed, "press_in", "step")
-        assert_same(twin.reset(), came)
-        for _ in range(3):
-            with pytest.raises(KeyboardInterrupt):
+        for seed in range(3):
+            assert_same(twin.reset(seed=seed), env.reset(seed=seed))
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                press_in(patch)
                 env.step([0, 0, 0])
-            assert_same(twin.step([0, 0, 0]), env.step_wait())
+            assert_same(twin.reset(seed=seed), env.reset(seed=seed))
+            assert_same(twin.step([0, 0, 0]), env.step([0, 0, 0]))
 
 
 def test_learning_with_sb3_can_begin_again_after_ctrl_c_in_a_call():
@@ -258,14 +264,15 @@ class PressesOnce(VecEnvWrapper):
             press()
 
 
-def test_what_an_evaluation_was_interrupted_in_is_brought_home_by_the_environment_itself():
+def test_what_an_evaluation_was_interrupted_in_is_dropped_by_a_reset():
     with vecwrap.build("CartPole-v1", n=3, wrappers=[PressesOnce, "normalize"], backend="dummy") as env:
         env.reset(seed=1)
         env.find(PressesOnce).left = 4
         with pytest.raises(KeyboardInterrupt):
             vecwrap.evaluate(env, lambda observations: np.zeros(3, np.int64), episodes=3)
         assert all(wrapper.training for wrapper in env.chain)
-        assert env.step_wait()[0].shape == (3, 4)
+        with pytest.raises(ResetNeededError, match="ended by an interrupt"):
+            env.step(np.zeros(3, np.int64))
         vecwrap.evaluate(env, lambda observations: np.zeros(3, np.int64), episodes=3)
 
 
@@ -340,13 +347,14 @@ def test_an_attribute_that_ctrl_c_came_amid_is_set_again_at_a_restart(monkeypatc
     with vecwrap.build(Pressed, n=2, backend="dummy", on_failure="restart") as env:
         env.reset()
         with monkeypatch.context() as interrupted:
-            answers = type(env.unwrapped.runner).answers
+            poll = type(env.unwrapped.runner).poll
 
-            def pressed(self, deadline):
-                answers(self, deadline)
+            def pressed(self, until, *, soon):
+                arrivals = poll(self, until, soon=soon)
                 press()
+                return arrivals
 
-            interrupted.setattr(type(env.unwrapped.runner), "answers", pressed)
+            interrupted.setattr(type(env.unwrapped.runner), "poll", pressed)
             with pytest.raises(KeyboardInterrupt):
                 env.set_attr("bonus", 5.0)
         env.step([FAIL, 0])

@@ -1,9 +1,10 @@
-"""Ctrl-C while wrappers work on rows that have come home: it waits until they are through, and costs no row."""
+"""Ctrl-C inside a call: it waits for the wrappers, ends the call, and leaves an environment that a reset begins anew."""
 
 import itertools
 import os
 import signal
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,6 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
-from gymnasium.error import AlreadyPendingCallError
 from gymnasium.vector import SyncVectorEnv
 
 import vecwrap
@@ -22,7 +22,7 @@ from vecwrap import interrupts as interrupts_module
 from vecwrap.backends.workers import link
 from vecwrap.backends.workers.launch import start_worker
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import ResetNeededError, SubEnvError
+from vecwrap.errors import ResetNeededError
 from vecwrap.interrupts import Interrupts
 from vecwrap.testing import ToyEnv, assert_same
 
@@ -55,42 +55,34 @@ def make(backend="dummy", wrappers=("framestack:2", CtrlC, "normalize", "monitor
 
 
 def pressed(env, wait, times=1):
-    """Press Ctrl-C while the wrappers work; give what the wait that follows gives."""
+    """Press Ctrl-C while the wrappers work: it waits for them, and ends the call."""
     env.find(CtrlC).times = times
     with pytest.raises(KeyboardInterrupt):
         wait()
     assert env.find(CtrlC).times == 0
-    return wait()
 
 
 @pytest.mark.parametrize("backend", ["dummy", SHMEM, SUBPROCESS])
-def test_rows_that_wrappers_work_on_when_an_interrupt_comes_are_handed_out_by_the_next_wait(backend):
-    env, twin = make(backend), make()
-    mask = {"reset_mask": np.array([True, False, True])}
-    for ask, wait, *arguments in [
-        ("reset_async", "reset_wait"),
-        ("step_async", "step_wait", [0, 1, 2]),
-        ("send", "recv", [0, 1, 2]),
-        ("step_async", "step_wait", [2, 1, 0]),
-    ] * 3:
-        for one in (env, twin):
-            getattr(one, ask)(*arguments)
-        assert_same(getattr(twin, wait)(), pressed(env, getattr(env, wait)), wait)
-    for one in (env, twin):
-        one.reset_async(options=mask)
-    assert_same(twin.reset_wait(), pressed(env, env.reset_wait), "a masked reset")
-    assert_same(twin.state_dict()["wrappers"], env.state_dict()["wrappers"])
+def test_an_interrupt_while_wrappers_work_waits_for_them_and_ends_the_call(backend):
+    env, twin = make(backend, ["framestack:2", CtrlC, "monitor"]), make(wrappers=["framestack:2", CtrlC, "monitor"])
+    for seed, (ask, wait, *arguments) in enumerate(
+        [
+            ("reset_async", "reset_wait"),
+            ("step_async", "step_wait", [0, 1, 2]),
+            ("send", "recv", [0, 1, 2]),
+        ]
+        * 2
+    ):
+        if ask != "reset_async":
+            env.reset()
+        getattr(env, ask)(*arguments)
+        pressed(env, getattr(env, wait))
+        with pytest.raises(ResetNeededError, match=r"ended by an interrupt \(Ctrl-C\)"):
+            env.step([0, 1, 2])
+        assert_same(twin.reset(seed=seed), env.reset(seed=seed))
+        assert_same(twin.step([0, 1, 2]), env.step([0, 1, 2]))
     env.close()
     twin.close()
-
-
-class Counted(VecEnvWrapper):
-    """Counts the vector steps that have come through it."""
-
-    steps = 0
-
-    def on_step(self, step):
-        self.steps += 1
 
 
 def pressed_at(line, call, is_wanted):
@@ -118,22 +110,6 @@ def pressed_at(line, call, is_wanted):
     return lines >= line, came
 
 
-def test_at_whatever_line_of_the_wrappers_an_interrupt_comes():
-    env, twin = make(wrappers=WRAPPERS), make(wrappers=WRAPPERS)
-    assert_same(twin.reset(), env.reset())
-    for line in itertools.count(1):
-        for one in (env, twin):
-            one.step_async([0, 1, 2])
-        there_is, came = pressed_at(line, env.step_wait, lambda file: file.startswith(("wrappers", "parts")))
-        if there_is:
-            assert came is KeyboardInterrupt, line
-            came = env.step_wait()
-        assert_same(twin.step_wait(), came, f"line {line}")
-        if not there_is and line > 200:
-            break
-    assert_same(twin.state_dict()["wrappers"], env.state_dict()["wrappers"])
-
-
 @pytest.mark.parametrize(
     ("backend", "stride", "left_out"),
     [
@@ -147,25 +123,26 @@ def test_at_whatever_line_of_the_wrappers_an_interrupt_comes():
     ],
 )
 def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out):
-    wrappers = [Counted, "framestack:2", "normalize", "monitor"]
+    wrappers = ["framestack:2", "normalize_reward", "monitor"]
     env, twin = make(backend, wrappers), make(wrappers=wrappers)
     assert_same(twin.reset(), env.reset())
-    not_seen = []
+    outcomes = Counter()
     for line in itertools.count(1, stride):
-        expected = twin.step([0, 1, 2])
         there_is, came = pressed_at(line, lambda: env.step([0, 1, 2]), lambda file: not file.startswith(left_out))
-        if came is KeyboardInterrupt and env.face.pending.call is not None:
-            came = env.step_wait()
-        elif came is KeyboardInterrupt and env.find(Counted).steps < twin.find(Counted).steps:
-            came = env.step([0, 1, 2])  # they did not go out
         if came is KeyboardInterrupt:
-            not_seen.append(line)  # on its way to the caller
-        else:
-            assert_same(expected, came, f"line {line}")
-        if not there_is and line > 500:
+            try:
+                env.step([0, 1, 2])
+                outcomes["between two calls"] += 1
+            except ResetNeededError:
+                outcomes["inside of one"] += 1
+        assert env.get_attr("render_mode") == (None,) * 3
+        results = [one.reset(seed=line) for one in (twin, env)]
+        assert_same(*results, f"line {line}")
+        assert_same(*(one.step([0, 1, 2])[0] for one in (twin, env)), f"line {line}")
+        if not there_is and line > 300:
             break
-    assert len(not_seen) <= 8, not_seen
-    assert_same(twin.state_dict()["wrappers"], env.state_dict()["wrappers"])
+    assert outcomes["inside of one"] > 300 / stride / 2, outcomes
+    assert outcomes["between two calls"] <= 8, outcomes
     env.close()
 
 
@@ -209,9 +186,9 @@ def test_a_wrapper_that_asks_the_sub_environments_amid_a_reset_lets_nothing_thro
     send = type(env.unwrapped.runner)._send_bytes
     pressed = []
 
-    def press_after_the_first(backend, worker, data, owed=()):
-        send(backend, worker, data, owed)
-        if backend is env.unwrapped.runner and owed[0].kind == "rows" and not pressed:
+    def press_after_the_first(backend, worker, data, replies=()):
+        send(backend, worker, data, replies)
+        if backend is env.unwrapped.runner and replies[0].kind == "rows" and not pressed:
             pressed.append(worker)
             signal.raise_signal(signal.SIGINT)
 
@@ -219,7 +196,7 @@ def test_a_wrapper_that_asks_the_sub_environments_amid_a_reset_lets_nothing_thro
     with pytest.raises(KeyboardInterrupt):
         env.reset()
     assert pressed
-    assert_same(twin.reset(), env.reset_wait())
+    assert_same(twin.reset(seed=9), env.reset(seed=9))
     env.close()
     twin.close()
 
@@ -258,65 +235,31 @@ def test_a_second_one_ends_the_holding():
     interrupts.close()
 
 
-def test_the_next_call_says_what_brings_them():
-    env = make()
-    env.reset()
-    env.send([0, 1], env_ids=[0, 1])
-    env.find(CtrlC).times = 1
-    with pytest.raises(KeyboardInterrupt):
-        env.recv()
-    for call in (env.send, env.step_async):
-        with pytest.raises(AlreadyPendingCallError, match=r"recv\(\) returns its result, even after an interrupt"):
-            call([0, 1, 2])
-    assert env.recv()[4]["env_id"].tolist() == [0, 1]
-    env.send([0], env_ids=[2])
-    assert env.recv()[4]["env_id"].tolist() == [2]
-
-
 @pytest.mark.parametrize("backend", ["dummy", SHMEM])
-def test_rows_that_were_home_before_the_wait_are_not_lost_either(backend):
+def test_rows_that_had_arrived_before_the_wait_are_dropped_too(backend):
     env, twin = (make(one, ["framestack:2", CtrlC], batch_size=1) for one in (backend, "dummy"))
+    env.reset()
+    env.send([0, 1, 2])
+    pressed(env, env.recv)
+    assert not env.health().in_flight.any()
+    assert_same(twin.reset(seed=4), env.reset(seed=4))
     for one in (env, twin):
-        one.reset()
         one.send([0, 1, 2])
-    while len(env.unwrapped.core.rows.ready) < 3:
-        env.unwrapped.runner.poll(None)
-    rows = {}
-    for _ in range(3):
-        *given, infos = pressed(env, env.recv)
-        rows[int(infos["env_id"][0])] = given
-    for _ in range(3):
-        *given, infos = twin.recv()
-        assert_same(given, rows[int(infos["env_id"][0])])
+    rows = [{int(one[4]["env_id"][0]): one[:4] for one in (each.recv() for _ in range(3))} for each in (env, twin)]
+    for i in range(3):
+        assert_same(rows[0][i], rows[1][i])
     env.close()
-
-
-def test_rows_that_failed_beside_them_are_told_by_the_next_wait():
-    env, twin = make(), make()
-    for one in (env, twin):
-        one.reset()
-        one.set_attr("raise_in", "step", indices=[1])
-        one.step_async([0, 1, 2])
-    with pytest.raises(SubEnvError) as expected:
-        twin.step_wait()
-    env.find(CtrlC).times = 1
-    with pytest.raises(KeyboardInterrupt):
-        env.step_wait()
-    with pytest.raises(SubEnvError) as got:
-        env.step_wait()
-    assert_same(expected.value.others, got.value.others)
-    assert got.value.index == 1
 
 
 def test_around_an_engine_too():
     env, twin = (
         vecwrap.wrap(SyncVectorEnv([counter(length=3)] * 3), ["framestack:2", CtrlC, "monitor"]) for _ in range(2)
     )
-    assert_same(twin.reset(seed=1), env.reset(seed=1))
-    for _ in range(5):
-        for one in (env, twin):
-            one.step_async([0, 1, 2])
-        assert_same(twin.step_wait(), pressed(env, env.step_wait))
+    for seed in range(3):
+        assert_same(twin.reset(seed=seed), env.reset(seed=seed))
+        assert_same(twin.step([0, 1, 2]), env.step([0, 1, 2]))
+        env.step_async([0, 1, 2])
+        pressed(env, env.step_wait)
 
 
 def test_a_wrapper_that_hangs_is_interrupted_by_the_second_one():
@@ -329,6 +272,7 @@ def test_a_wrapper_that_hangs_is_interrupted_by_the_second_one():
         env.step_wait()
     assert wrapper.times == 3, "it came through at the second"
     wrapper.times = 0
+    env.reset()
     assert env.step([0, 1, 2])[1].shape == (3,)
 
 
@@ -527,17 +471,14 @@ def test_two_that_come_together_are_held_back_as_one_and_a_later_one_ends_the_ho
 
 
 @pytest.mark.parametrize("backend", ["dummy", SHMEM, SUBPROCESS])
-def test_two_that_come_together_in_a_step_a_reset_or_recv_cost_no_row(backend, clock):
+def test_two_that_come_together_in_a_call_are_one(backend, clock):
     env, twin = make(backend), make()
-    for ask, wait, *arguments in [
-        ("reset_async", "reset_wait"),
-        ("step_async", "step_wait", [0, 1, 2]),
-        ("send", "recv", [0, 1, 2]),
-    ] * 2:
-        for one in (env, twin):
-            getattr(one, ask)(*arguments)
-        assert_same(getattr(twin, wait)(), pressed(env, getattr(env, wait), times=2), wait)
+    for ask, wait, *arguments in [("step_async", "step_wait", [0, 1, 2]), ("send", "recv", [0, 1, 2])] * 2:
+        env.reset()
+        getattr(env, ask)(*arguments)
+        pressed(env, getattr(env, wait), times=2)
         clock.now += 1
+    assert_same(twin.reset(seed=3)[0].shape, env.reset(seed=3)[0].shape)
     env.close()
     twin.close()
 

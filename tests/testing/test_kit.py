@@ -347,14 +347,20 @@ class NeverGetsThere(Dummy):
 class InventsARow(Dummy):
     """Brings a row that nobody asked for, in partial batches."""
 
+    requested = frozenset()
+
     def send(self, rows):
-        self.sent = set(rows.tolist())
+        self.requested = set(rows.tolist())
         super().send(rows)
+
+    def reset(self, rows, seeds, options):
+        self.requested = set(rows.tolist())
+        super().reset(rows, seeds, options)
 
     def poll(self, until, *, soon):
         arrivals = super().poll(until, soon=soon)
-        others = set(range(self.context.num_rows)).difference(getattr(self, "sent", range(self.context.num_rows)))
-        if others:
+        others = set(range(self.context.num_rows)) - self.requested
+        if self.requested and others:
             arrivals.append(Results([min(others)]))
         return arrivals
 
@@ -408,15 +414,15 @@ class IgnoresIndices(OnDummy):
 
 
 class LeavesAFile(Dummy):
-    def start(self, factories):
+    def begin(self, context, factories):
         os.open(os.devnull, os.O_RDONLY)
-        return super().start(factories)
+        return super().begin(context, factories)
 
 
 class LeavesAProcess(Dummy):
-    def start(self, factories):
+    def begin(self, context, factories):
         self.left = subprocess.Popen(["sleep", "30"])
-        return super().start(factories)
+        return super().begin(context, factories)
 
 
 class ClosesOnce(OnDummy):

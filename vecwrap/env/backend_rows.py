@@ -396,9 +396,10 @@ class BackendRows:
 
     def _take_results(self, results: Results) -> None:
         pending = self.pending
-        if pending.dropped:
-            self._take_dropped(results)
+        dropped = frozenset(pending.dropped)
         rows, failures = pending.take(results.rows, results.failures)
+        if dropped:
+            self._take_dropped(results, dropped)
         self.restarts.arrived(rows)
         pending.arrived += rows
         for failure in failures:
@@ -406,11 +407,11 @@ class BackendRows:
             if refused is not None:
                 pending.failures.append(refused)
 
-    def _take_dropped(self, results: Results) -> None:
+    def _take_dropped(self, results: Results, dropped: frozenset[int]) -> None:
         """Record what became of sub-environments whose results are dropped: schedules have advanced, some were lost."""
-        self.restarts.dropped([row for row in results.rows if row in self.pending.dropped])
+        self.restarts.dropped([row for row in results.rows if row in dropped])
         for failure in results.failures:
-            if failure.index in self.pending.dropped:
+            if failure.index in dropped:
                 self.restarts.lose_one(failure)
 
     def _take_not_restored(self, failure: Failure) -> None:

@@ -207,7 +207,7 @@ class Face:
                 for (env_ids, options), seeds_of_rows in zip(requests, seeds, strict=True):
                     self.rows.reset(env_ids, seeds_of_rows, options)
         except BaseException as error:
-            self._end_call(error)
+            self.end_call(error)
             raise
         finally:
             if numbering.out:  # a request that was not sent has not consumed the seed
@@ -235,7 +235,7 @@ class Face:
                 pending.call = kind
                 self.rows.send(actions, env_ids)
         except BaseException as error:
-            self._end_call(error)
+            self.end_call(error)
             raise
         for observer in backend_rows.observers:
             observer.on_return()
@@ -255,8 +255,12 @@ class Face:
         path = self.fast_path
         if not backend_rows.fast or path is None or path.shape is None:
             self.refuse_pending("step_async")
-            self.send("step", space, actions, pending.all_ids)
-            return self.wait("step", "step_wait", None)
+            try:
+                self.send("step", space, actions, pending.all_ids)
+                return self.wait("step", "step_wait", None)
+            except BaseException as error:  # an interrupt may come between the two halves
+                self.end_call(error)
+                raise
         if not (type(actions) is np.ndarray and actions.dtype == path.dtype and actions.shape == path.shape):
             actions = conform_actions(space, actions, pending.num_envs)
         try:
@@ -264,12 +268,13 @@ class Face:
                 step = path.step(env, backend_rows, pending, actions)
                 if step is not None:
                     result = self.five_tuple(step)
+                    pending.call = None
+            if step is None:
+                return self.wait("step", "step_wait", None)
         except BaseException as error:
-            self._end_call(error)
+            self.end_call(error)
             raise
-        if step is None:
-            return self.wait("step", "step_wait", None)
-        pending.call = None
+        backend_rows.refuse_closed_meanwhile()
         backend_rows.update_fast()
         return step, result
 
@@ -302,13 +307,14 @@ class Face:
                         raise
                     step = rows.receive(numbering.num_arrived, timeout)  # they are here
                 result = self.five_tuple(step)
+                is_left = bool(numbering.out) and (kind == "send" or bool(step.failures))
+                pending.call = "send" if is_left else None
         except BaseException as error:
-            self._end_call(error)
+            self.end_call(error)
             raise
         for observer in backend_rows.observers:
             observer.on_return()
-        is_left = bool(numbering.out) and (kind == "send" or bool(step.failures))
-        pending.call = "send" if is_left else None
+        backend_rows.refuse_closed_meanwhile()
         backend_rows.update_fast()
         if step.failures:
             failure = step.failures[0]
@@ -323,7 +329,7 @@ class Face:
             self.refuse_ended(self.pending.all_ids)
         raise NoAsyncCallError(f"Calling `{name}` without any prior call to `{_PRIOR[kind]}`.", kind)
 
-    def _end_call(self, error: BaseException) -> None:
+    def end_call(self, error: BaseException) -> None:
         """What becomes of a pending call that raised.
 
         Rows that are still in flight can be waited for: after a timeout, or where some could not be sent. An interrupt,

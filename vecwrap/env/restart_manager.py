@@ -328,7 +328,7 @@ class RestartManager:
                 self._keep_arrived(i)
             elif were_made and i in pending.in_flight:
                 self._advance_schedule(i)
-        pause = self.budget.request(rows, reason)
+        pause = self.budget.request(list(rows), reason)
         if pause is None:
             return False
         _log.warning("%s; restarting%s", reason, f" in {pause:g} s" if pause else "")

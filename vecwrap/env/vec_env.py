@@ -106,8 +106,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             SubEnvError: a sub-environment raised.
         """
         with brief:
-            self.reset_async(seed=seed, options=options)
-            return self.reset_wait()
+            try:
+                self.reset_async(seed=seed, options=options)
+                return self.reset_wait()
+            except BaseException as error:  # an interrupt may come between the two halves
+                self.face.end_call(error)
+                raise
 
     def reset_async(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None

@@ -229,7 +229,9 @@ class WorkerPool(ABC, Generic[_Handle]):
             raise
 
     def cancel(self, rows: Collection[int]) -> Collection[int]:
-        return self._requested.intersection(rows)
+        arrived = [row for one in self._arrivals if isinstance(one, Results) for row in one.rows]
+        failed = [failure.index for one in self._arrivals if isinstance(one, Results) for failure in one.failures]
+        return self._requested.union(arrived, failed).intersection(rows)
 
     def _by_worker(self, env_ids: Sequence[int] | IntArray) -> list[tuple[_Handle, list[int]]]:
         if len(env_ids) == self.context.num_rows:
