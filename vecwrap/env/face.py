@@ -207,7 +207,7 @@ class Face:
                 for (env_ids, options), seeds_of_rows in zip(requests, seeds, strict=True):
                     self.rows.reset(env_ids, seeds_of_rows, options)
         except BaseException as error:
-            self.end_call(error)
+            self._end_call(error)
             raise
         finally:
             if numbering.out:  # a request that was not sent has not consumed the seed
@@ -235,7 +235,7 @@ class Face:
                 pending.call = kind
                 self.rows.send(actions, env_ids)
         except BaseException as error:
-            self.end_call(error)
+            self._end_call(error)
             raise
         for observer in backend_rows.observers:
             observer.on_return()
@@ -259,7 +259,7 @@ class Face:
                 self.send("step", space, actions, pending.all_ids)
                 return self.wait("step", "step_wait", None)
             except BaseException as error:  # an interrupt may come between the two halves
-                self.end_call(error)
+                self.end_if_interrupted(error)
                 raise
         if not (type(actions) is np.ndarray and actions.dtype == path.dtype and actions.shape == path.shape):
             actions = conform_actions(space, actions, pending.num_envs)
@@ -269,11 +269,15 @@ class Face:
                 if step is not None:
                     result = self.five_tuple(step)
                     pending.call = None
-            if step is None:
-                return self.wait("step", "step_wait", None)
         except BaseException as error:
-            self.end_call(error)
+            self._end_call(error)
             raise
+        if step is None:
+            try:
+                return self.wait("step", "step_wait", None)
+            except BaseException as error:
+                self.end_if_interrupted(error)
+                raise
         backend_rows.refuse_closed_meanwhile()
         backend_rows.update_fast()
         return step, result
@@ -310,7 +314,7 @@ class Face:
                 is_left = bool(numbering.out) and (kind == "send" or bool(step.failures))
                 pending.call = "send" if is_left else None
         except BaseException as error:
-            self.end_call(error)
+            self._end_call(error)
             raise
         for observer in backend_rows.observers:
             observer.on_return()
@@ -329,20 +333,26 @@ class Face:
             self.refuse_ended(self.pending.all_ids)
         raise NoAsyncCallError(f"Calling `{name}` without any prior call to `{_PRIOR[kind]}`.", kind)
 
-    def end_call(self, error: BaseException) -> None:
+    def _end_call(self, error: BaseException) -> None:
         """What becomes of a pending call that raised.
 
-        Rows that are still in flight can be waited for: after a timeout, or where some could not be sent. An interrupt,
-        and whatever else a signal's handler raises, drops them.
+        Rows that are still in flight can be waited for: after a timeout, or where some could not be sent. An interrupt
+        drops them.
         """
-        is_ours = isinstance(error, VecwrapError) and not is_interrupt(error)
-        if not is_ours and (not isinstance(error, Exception) or is_of_a_handler(error)):
-            self._found().core.interrupt()
+        if self.end_if_interrupted(error):
             return
         if isinstance(error, Exception):
             self.backend_rows.refuse_closed_meanwhile(error)
         if not self.numbering.out:
             self.pending.call = None
+
+    def end_if_interrupted(self, error: BaseException) -> bool:
+        """Drop what is in flight if an error is an interrupt, or what another signal's handler has raised."""
+        is_ours = isinstance(error, VecwrapError) and not is_interrupt(error)
+        if is_ours or (isinstance(error, Exception) and not is_of_a_handler(error)):
+            return False
+        self._found().core.interrupt()
+        return True
 
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
 

@@ -110,7 +110,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 self.reset_async(seed=seed, options=options)
                 return self.reset_wait()
             except BaseException as error:  # an interrupt may come between the two halves
-                self.face.end_call(error)
+                self.face.end_if_interrupted(error)
                 raise
 
     def reset_async(
