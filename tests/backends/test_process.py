@@ -180,7 +180,9 @@ def test_workers_that_would_take_the_parents_core_are_asked_last(cores, order, w
     """A worker is woken where it ran last; on the parent's core it would keep the parent from waking the others."""
     asked = []
     ask = WorkerHandle.request_steps
-    monkeypatch.setattr(WorkerHandle, "request_steps", lambda link, *arguments: asked.append(link.number) or ask(link, *arguments))
+    monkeypatch.setattr(
+        WorkerHandle, "request_steps", lambda link, *arguments: asked.append(link.number) or ask(link, *arguments)
+    )
     monkeypatch.setattr(link, "current_core", lambda: 1)
     with ShmemBackend([toy()] * 6, workers=3) as env, ShmemBackend([toy()] * 6, workers=1) as alone:
         for each in (env, alone):

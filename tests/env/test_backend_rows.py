@@ -99,7 +99,9 @@ def test_without_restarts_a_loss_ends_the_environment():
     env, _ = build(resets(0, 1), [lost(0, 1, exitcode=3)])
     env.reset()
     for _ in range(2):
-        with pytest.raises(BackendError, match='worker 0 died\nIts last.*\n.*oh\nclose.*on_failure="restart"') as caught:
+        with pytest.raises(
+            BackendError, match='worker 0 died\nIts last.*\n.*oh\nclose.*on_failure="restart"'
+        ) as caught:
             env.step([0, 0])
     assert (caught.value.worker, caught.value.exitcode, caught.value.env_ids) == (0, 3, (0, 1))
     env.close()

@@ -20,7 +20,7 @@ from vecwrap.backends.workers import link
 from vecwrap.backends.workers.launch import start_worker
 from vecwrap.backends.workers.messages import Channel
 from vecwrap.backends.workers.shared import Bell
-from vecwrap.errors import BackendError
+from vecwrap.errors import BackendError, ResetNeededError
 from vecwrap.rows.compare import assert_same
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 
@@ -151,31 +151,40 @@ def test_close_in_a_signals_handler(hanging):
         signal.signal(signal.SIGUSR1, earlier)
 
 
-def test_an_interrupted_wait_can_be_taken_up_again(backend, tmp_path):
-    """An interrupt comes while the parent waits; the call is still pending, and gives what it would have given."""
+def test_after_an_interrupted_wait_a_reset_waits_for_what_is_in_flight(backend, tmp_path):
+    """An exception of any signal's handler comes while the parent waits; the rows come later, and are dropped."""
 
     def interrupt(number, frame):
-        raise KeyboardInterrupt
+        raise Alarm
 
     with backend([partial(Gated, tmp_path)] * 2, workers=2) as env, DummyBackend([Faulty] * 2) as twin:
-        assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
+        env.reset(seed=1)
         earlier = signal.signal(signal.SIGUSR1, interrupt)
         try:
             for number in (1, 2, 3):
                 env.step_async([1, 2])
                 timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
-                with pytest.raises(KeyboardInterrupt):
+                with pytest.raises(Alarm):
                     timer.start()
                     env.step_wait()
                 timer.join()
+                with pytest.raises(ResetNeededError, match="ended by an interrupt"):
+                    env.step([1, 2])
                 (tmp_path / str(number)).touch()
-                assert_same(twin.step([1, 2]), env.step_wait(), "step")
+                assert_same(twin.reset(seed=number), env.reset(seed=number), "reset")
         finally:
             signal.signal(signal.SIGUSR1, earlier)
 
 
-def test_an_interrupt_right_after_actions_were_sent_never_shifts_the_answers(backend, monkeypatch):
-    """What was asked for will be answered, though nobody waits for it: no later call may take that for its own."""
+class Alarm(Exception):
+    """What a program's own handler raises."""
+
+
+BROKEN = "a second interrupt ended a call while sub-environments"
+
+
+def test_an_interrupt_amid_the_sending_of_actions_ends_the_environment(backend, monkeypatch):
+    """What was requested will be answered, though nobody waits for it: no later call may take that for its own."""
     with backend([Faulty] * 2, workers=2) as env:
         env.reset(seed=1)
         sends = (Bell, "ring") if backend.name == "shmem" else (Channel, "send")
@@ -188,26 +197,23 @@ def test_an_interrupt_right_after_actions_were_sent_never_shifts_the_answers(bac
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(*sends, sends_and_is_interrupted)
             env.step([1, 1])
-        for _ in range(2):
-            with pytest.raises(BackendError, match="KeyboardInterrupt occurred while actions were being sent"):
-                env.step([0, 0])
+        for call in (env.reset, lambda: env.step([0, 0]), lambda: env.get_attr("spec")):
+            with pytest.raises(BackendError, match=BROKEN):
+                call()
 
 
-def test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(backend, monkeypatch):
-    """Nobody knows how far it got, so the worker is lost, by the policy; here it is an error."""
-    env = backend([Faulty] * 2, workers=2)
+@pytest.mark.parametrize("place", ["_handle", "_report_loss"])
+def test_an_interrupt_in_the_middle_of_a_reply_ends_the_environment(backend, place, tmp_path, monkeypatch):
+    """Nobody knows how far it got."""
+    env = backend(factories(tmp_path, 2), workers=2, on_failure="restart")
     env.reset(seed=1)
-    handle = env.runner._handle
-
-    def torn(*_):
-        monkeypatch.setattr(env.runner, "_handle", handle)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(env.runner, "_handle", torn)
+    ask(tmp_path, 0, "step", "kill" if place == "_report_loss" else "raise")
+    env.step_async([0, 0])
+    interrupted(env.runner, place, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
-        env.step([0, 0])
-    with pytest.raises(BackendError, match="was interrupted in the middle of an answer"):
-        env.step_wait(timeout=60)
+        env.step_wait()
+    with pytest.raises(BackendError, match=BROKEN):
+        env.reset()
     env.close()
 
 
@@ -222,20 +228,6 @@ def interrupted(target, name, monkeypatch, *, after=False):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(target, name, interrupt)
-
-
-@pytest.mark.parametrize("after", [False, True])
-def test_a_worker_whose_loss_is_interrupted_is_lost_in_the_next_wait(backend, after, tmp_path, monkeypatch):
-    with backend(factories(tmp_path, 2), workers=2, on_failure="restart") as env:
-        env.reset(seed=1)
-        ask(tmp_path, 0, "step", "kill")
-        env.step_async([0, 0])
-        interrupted(env.runner, "_book_loss", monkeypatch, after=after)
-        with pytest.raises(KeyboardInterrupt):
-            env.step_wait()
-        infos = env.step_wait()[4]
-        assert infos["_restarted"].tolist() == [True, False]
-        assert env.step([0, 0])[0]["a"].shape == (2, 2)
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -303,16 +295,24 @@ def test_what_has_a_limit_has_it_also_behind_what_has_none(backend):
         env.close(terminate=True)  # the other one hangs still
 
 
-def test_a_worker_whose_start_is_interrupted_is_started_by_the_next_wait(backend, tmp_path, monkeypatch):
+@pytest.mark.parametrize("place", ["_launch", "_initiate", "_attach"])
+def test_an_interrupt_while_a_worker_is_restarted_waits_for_that(backend, place, tmp_path, monkeypatch):
     with backend(factories(tmp_path, 2), workers=2, on_failure="restart") as env:
         env.reset(seed=1)
         ask(tmp_path, 0, "step", "kill")
         env.step_async([0, 0])
-        for name in ("_launch", "_initiate", "_attach"):
-            interrupted(env.runner, name, monkeypatch, after=True)
-            with pytest.raises(KeyboardInterrupt):
-                env.step_wait()
-        assert env.step_wait()[4]["_restarted"].tolist() == [True, False]
+        function = getattr(env.runner, place)
+
+        def press(*arguments):
+            monkeypatch.undo()
+            signal.raise_signal(signal.SIGINT)
+            function(*arguments)
+
+        monkeypatch.setattr(env.runner, place, press)
+        with pytest.raises(KeyboardInterrupt):
+            env.step_wait()
+        env.reset(seed=2)
+        assert env.health().restarts.tolist() == [1, 0]
         assert env.step([0, 0])[0]["a"].shape == (2, 2)
 
 

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import psutil
 import pytest
 from gymnasium.vector import SyncVectorEnv

@@ -63,6 +63,7 @@ class Noting(Dummy):
 
     def notice_losses(self, env_ids):
         self.noted.append(env_ids.tolist())
+        return ()
 
 
 def test_before_a_step_losses_are_looked_for_where_an_episode_begins():
@@ -342,7 +343,7 @@ def test_who_takes_the_place_of_a_dead_worker_leaves_its_rows_alone_that_are_hom
         ask(tmp_path, 1, "step", "kill")
         ask(tmp_path, 2, "gate", "shut")
         env.step_async([1, 1, 1])
-        while env.health().workers[0].restarts == 0 or "attached" in env.unwrapped.runner._workers[0].owes():
+        while env.health().workers[0].restarts == 0 or "attached" in env.unwrapped.runner._workers[0].awaiting():
             with contextlib.suppress(TimeoutError):
                 env.step_wait(timeout=0.01)
         forget(tmp_path)
@@ -376,11 +377,12 @@ def test_a_schedule_leaves_out_what_failed_and_no_more_where_the_next_is_lost_be
                 with contextlib.suppress(TimeoutError):
                     env.reset_wait(timeout=0.01)
 
-        wait_until(lambda: len(backend.core.rows.ready) == 2)
+        wait_until(lambda: len(backend.core.rows.pending.arrived) == 2)
         os.kill(env.health().workers[0].pid, signal.SIGKILL)
         wait_until(
             lambda: (
-                env.health().workers[0].restarts == 1 and "attached" not in backend.unwrapped.runner._workers[0].owes()
+                env.health().workers[0].restarts == 1
+                and "attached" not in backend.unwrapped.runner._workers[0].awaiting()
             )
         )
         forget(tmp_path)

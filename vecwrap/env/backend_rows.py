@@ -518,6 +518,7 @@ class BackendRows:
         """Let the memory of the slots go with the last array over it."""
         if hasattr(self, "slots"):
             del self.slots
+            self.restarts.detach()
             self.latest = None
 
     # -- refusals ------------------------------------------------------------------------------------------------------

@@ -65,6 +65,9 @@ class NoRestarts:
         self.lost: BoolArray = np.zeros(num_rows, dtype=np.bool_)
         self.reasons = [""] * num_rows
 
+    def detach(self) -> None:
+        """There are no slots."""
+
     def beginning_with_step(self, rows: IntArray) -> IntArray:
         return rows[:0]
 
@@ -164,6 +167,10 @@ class RestartManager:
 
     def attach(self, slots: Slots) -> None:
         self._slots = slots
+
+    def detach(self) -> None:
+        """Let the memory of the slots go."""
+        vars(self).pop("_slots", None)
 
     @property
     def counts(self) -> IntArray:
