@@ -13,7 +13,7 @@ from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBa
 from tests.games import FIRES, Game
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.build import wrap
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.testing import BACKEND_LAWS, WRAPPER_LAWS, Subject, check_backend, check_wrapper, toy
 from vecwrap.testing.backends import (
     a_factory_that_raises_leaves_nothing,

@@ -13,7 +13,7 @@ import vecwrap
 from tests.backs import DummyBackend, OnDummy, ShmemBackend, SubprocessBackend, ThreadsBackend
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.factories import MakeEnvironment
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.testing import assert_same, toy
 from vecwrap.testing.drive import Lockstep, drive, drive_rows
 from vecwrap.wrappers.atari import Atari

@@ -13,7 +13,7 @@ from vecwrap import interrupts
 from vecwrap.env.action_masks import legal_nearest_to_zero
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SpecError, VecwrapError
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.tools.rollout import Interrupt, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
 
 

@@ -22,7 +22,7 @@ from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.waiting import gone
 from vecwrap.env.saving import read_state, write_state
 from vecwrap.errors import CheckpointError, PlanError, ResetNeededError, SubEnvError
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.testing import assert_same
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.framestack import FrameStack

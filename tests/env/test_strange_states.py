@@ -20,7 +20,7 @@ from tests.env.test_checkpoint import Drawn, Walk
 from tests.env.test_env_state import Walk as Painted
 from vecwrap.env.saving import read_state, write_state
 from vecwrap.errors import CheckpointError, VecwrapError
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.testing import assert_same
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.check_nan import CheckNan

@@ -1,4 +1,4 @@
-"""Ctrl-C inside a call: it waits for the wrappers, ends the call, and leaves an environment that a reset begins anew."""
+"""Ctrl-C inside a call: it waits for the wrappers and ends the call; a reset begins anew."""
 
 import itertools
 import os

@@ -7,7 +7,7 @@ import vecwrap
 from tests.backs import DummyBackend
 from tests.tools.test_timing import CLOCK, Inner, Outer, Outermost, Works
 from vecwrap.live.shares import RECENT, StepShares
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 
 
 class Observer(StepShares):

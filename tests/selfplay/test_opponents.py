@@ -16,7 +16,7 @@ from vecwrap.rows.batch import leaves
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.infos import row_of
 from vecwrap.selfplay.opponents import Opponents
-from vecwrap.sources.making import GameFactory
+from vecwrap.sources.source_factories import GameFactory
 from vecwrap.testing import Subject
 from vecwrap.testing import wrappers as kit
 

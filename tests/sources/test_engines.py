@@ -18,7 +18,7 @@ from vecwrap.errors import ArgumentError, BackendError, PlanError, SubEnvError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.compare import assert_same
-from vecwrap.sources.making import EngineFactory
+from vecwrap.sources.source_factories import EngineFactory
 from vecwrap.testing import toy
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 

@@ -20,7 +20,7 @@ from tests.game_rows import (
 from vecwrap.rows import batch as batches
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.infos import row_of
-from vecwrap.sources.making import GameFactory
+from vecwrap.sources.source_factories import GameFactory
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_reward import NormalizeReward
 

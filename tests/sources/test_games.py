@@ -15,7 +15,7 @@ from vecwrap.errors import ArgumentError, PlanError, ResetNeededError, SubEnvErr
 from vecwrap.rows import batch as batches
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.infos import row_of
-from vecwrap.sources.making import GameFactory
+from vecwrap.sources.source_factories import GameFactory
 from vecwrap.wrappers.monitor import Monitor
 
 BACKENDS = {

@@ -19,7 +19,7 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.testing import BACKEND_LAWS, WRAPPER_LAWS, Subject, assert_same, on, toy
 from vecwrap.testing import backends as backend_laws
 from vecwrap.testing import toys as leftovers

@@ -9,7 +9,7 @@ import vecwrap
 from tests.backs import DummyBackend
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.rows.compare import assert_same
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.tools.timing import Stopwatch
 from vecwrap.wrappers.window.viewer import Viewer
 

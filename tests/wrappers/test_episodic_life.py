@@ -10,7 +10,7 @@ from tests.backs import DummyBackend
 from tests.games import Game, played
 from tests.streams import ToyEnv, assert_same
 from vecwrap.errors import PlanError
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.wrappers.episodic_life import EpisodicLife
 from vecwrap.wrappers.frame_skip import FrameSkip
 from vecwrap.wrappers.monitor import Monitor

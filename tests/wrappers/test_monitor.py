@@ -25,7 +25,7 @@ import vecwrap.testing
 from tests.backs import DummyBackend, EngineBackend, ShmemBackend, SubprocessBackend
 from tests.streams import Driver, Joined, Lives, Skip, ToyEnv, replay
 from vecwrap.errors import PlanError
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.wrappers import monitor as monitor_module
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.framestack import FrameStack

@@ -17,7 +17,7 @@ from tests.streams import Lives
 from tests.toys import LastLife
 from tests.waiting import gone, until
 from vecwrap.errors import CheckpointError, PlanError, SpecError, SubEnvError
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.testing.toys import BadManners
 from vecwrap.wrappers.episodic_life import EpisodicLife
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode

@@ -14,7 +14,7 @@ from tests.streams import Driver, ToyEnv, assert_same, replay
 from tests.toys import LastLife
 from vecwrap.env.saving import read_state, write_state
 from vecwrap.errors import ArgumentError, PlanError
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.episodic_life import EpisodicLife
 from vecwrap.wrappers.framestack import FrameStack

@@ -12,7 +12,7 @@ from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.streams import Lives
 from vecwrap.env import picture as tiles
 from vecwrap.errors import PlanError
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.tile import Tile

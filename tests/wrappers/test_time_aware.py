@@ -13,7 +13,7 @@ from tests.backs import DummyBackend
 from tests.calls import MODES, OPERATIONS, check_each_alone, operations
 from tests.streams import ToyEnv, assert_same
 from vecwrap.errors import PlanError
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.wrappers.time_aware import TimeAware
 
 BOX = spaces.Box(0, 255, (3,), np.float32)

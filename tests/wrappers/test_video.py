@@ -25,7 +25,7 @@ import vecwrap
 from tests.backs import DummyBackend, EngineBackend, ShmemBackend, SubprocessBackend
 from tests.streams import Joined, Lives, assert_same
 from vecwrap.errors import PlanError
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.wrappers.video import Video
 
 ROOT = Path(__file__).parents[2]

@@ -15,9 +15,8 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.making import EngineFactory
 from vecwrap.sources.source import Takeover
-from vecwrap.sources.sub_env import Factory
+from vecwrap.sources.source_factories import EngineFactory, Factory
 
 
 class Dummy(Runner):

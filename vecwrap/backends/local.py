@@ -20,9 +20,8 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import CouldNotMake, Failure
 from vecwrap.sources.group import SourceGroup
-from vecwrap.sources.making import num_rows_of, of_first_start
 from vecwrap.sources.source import Source, Takeover
-from vecwrap.sources.sub_env import Factory
+from vecwrap.sources.source_factories import Factory, num_rows_of, of_first_start
 
 
 @dataclass(slots=True)

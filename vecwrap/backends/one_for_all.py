@@ -13,8 +13,7 @@ from vecwrap.env.backend import Backend
 from vecwrap.env.runner import Context, Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.sources.description import Description
-from vecwrap.sources.making import GameFactory
-from vecwrap.sources.sub_env import Factory
+from vecwrap.sources.source_factories import Factory, GameFactory
 
 
 class OneForAll(Runner):

@@ -28,9 +28,8 @@ from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.making import num_rows_of
 from vecwrap.sources.source import Takeover
-from vecwrap.sources.sub_env import Factory
+from vecwrap.sources.source_factories import Factory, num_rows_of
 
 _PATIENCE = 10.0  # seconds that actors may take to start before a warning says what they need
 _TIME_FOR_A_WORD = 30.0  # seconds for an idle actor to respond

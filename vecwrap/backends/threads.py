@@ -25,9 +25,8 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.group import SourceGroup
-from vecwrap.sources.making import num_rows_of
 from vecwrap.sources.source import Takeover
-from vecwrap.sources.sub_env import Factory
+from vecwrap.sources.source_factories import Factory, num_rows_of
 
 
 class Threads(Runner):

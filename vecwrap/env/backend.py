@@ -17,7 +17,7 @@ from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.interrupts import at_exit
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.sources.sub_env import Factory
+from vecwrap.sources.source_factories import Factory
 
 __all__ = ["Backend"]
 
@@ -29,7 +29,7 @@ class Backend(VecEnv):
     Args:
         runner: where the sub-environments run, with the options of its own.
         factories: one callable for each sub-environment, which returns a ``gymnasium.Env``; of engines or games one
-            ``EngineFactory`` or ``GameFactory`` (``vecwrap.sources.making``) for each.
+            ``EngineFactory`` or ``GameFactory`` (``vecwrap.sources.source_factories``) for each.
         autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
         copy: return fresh arrays with each result; False returns views that the next step overwrites.
         batch_size: how many rows ``recv`` waits for; None waits for all that are pending.

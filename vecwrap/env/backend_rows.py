@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 
-from vecwrap.env.arrivals import Arrival, Lost, Made, NotMade, NotRestored, Results, Values
+from vecwrap.env.arrival_recorder import ArrivalRecorder
+from vecwrap.env.arrivals import Arrival
 from vecwrap.env.frame_requests import FrameRequests
 from vecwrap.env.joint_rows import JointRows
 from vecwrap.env.observers import StepObserver
@@ -31,8 +32,7 @@ from vecwrap.rows.step_result import Autoreset, Infos, IntArray, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.making import never_made, num_rows_of
-from vecwrap.sources.sub_env import Factory
+from vecwrap.sources.source_factories import Factory, num_rows_of
 
 __all__ = ["BackendRows", "errors_of"]
 
@@ -95,6 +95,9 @@ class BackendRows:
         self._runner = runner
         self._factories = factories
         self._starting = Starting(self.num_rows)
+        self._recorder = ArrivalRecorder(
+            self.pending, self.values, self.restarts, self.endings, self._starting, factories
+        )
         self._can_be_fast = context.batch_size is None and not options.restart and not context.debug
         _open.add(self)
 
@@ -372,78 +375,14 @@ class BackendRows:
     def _take(self, arrivals: Sequence[Arrival]) -> None:
         """Record what has arrived; interrupts are held back."""
         try:
-            for arrival in arrivals:
-                if isinstance(arrival, Results):
-                    self._take_results(arrival)
-                elif isinstance(arrival, Values):
-                    self.values.take(arrival)
-                elif isinstance(arrival, Made):
-                    self._starting.made(arrival)
-                elif isinstance(arrival, NotRestored):
-                    for failure in arrival.failures:
-                        self._take_not_restored(failure)
-                elif isinstance(arrival, NotMade):
-                    self._take_not_made(arrival)
-                else:
-                    self._take_loss(arrival)
-        except BackendError as error:
-            self._note_broken(error)
+            self._recorder.take(arrivals)
+        except (BackendError, SubEnvError) as error:
+            self.broken = self.broken or error
             raise
 
     def _note_broken(self, error: Exception) -> None:
         if self.broken is None and isinstance(error, BackendError):
             self.broken = error
-
-    def _take_results(self, results: Results) -> None:
-        pending = self.pending
-        dropped = frozenset(pending.dropped)
-        rows, failures = pending.take(results.rows, results.failures)
-        if dropped:
-            self._take_dropped(results, dropped)
-        self.restarts.arrived(rows)
-        pending.arrived += rows
-        for failure in failures:
-            refused = self.restarts.lose_one(failure)
-            if refused is not None:
-                pending.failures.append(refused)
-
-    def _take_dropped(self, results: Results, dropped: frozenset[int]) -> None:
-        """Record what became of sub-environments whose results are dropped: schedules have advanced, some were lost."""
-        self.restarts.dropped([row for row in results.rows if row in dropped])
-        for failure in results.failures:
-            if failure.index in dropped:
-                self.restarts.lose_one(failure)
-
-    def _take_not_restored(self, failure: Failure) -> None:
-        if not self.restarts.not_restored(failure):
-            self.endings.mark([failure.index])
-
-    def _take_not_made(self, arrival: NotMade) -> None:
-        failure = arrival.failure
-        if not self._starting.were_made(arrival.rows):
-            self._starting.failed(arrival)
-            return
-        reason = str(failure.error()).partition("\n")[0]
-        if not self.restarts.lose(arrival.rows, reason, were_made=False):
-            self.broken = self.restarts.refused(failure).error()
-            raise self.broken
-        self.values.lose(arrival.rows, BackendError(f"{reason}{_NOT_REPEATED}", env_ids=tuple(arrival.rows)))
-
-    def _take_loss(self, loss: Lost) -> None:
-        facts: dict[str, Any] = {"worker": loss.worker, "env_ids": tuple(loss.rows), **loss.facts}
-        said = f"{loss.reason}{loss.details}"
-        if not self._starting.were_made(loss.rows):
-            number = num_rows_of(self._factories)
-            factories = self._factories[loss.rows[0] // number : loss.rows[-1] // number + 1]
-            raise BackendError(said + never_made(factories, restart=self.restarts.is_on), **facts)
-        self._starting.lost(loss.rows)
-        if self.restarts.lose(loss.rows, loss.reason, were_made=loss.were_made):
-            self.values.lose(loss.rows, BackendError(said + _NOT_REPEATED, **facts))
-            return
-        remedy = 'with on_failure="restart" this is automatic'
-        if self.restarts.is_on:
-            remedy = f"this is no longer automatic: {self.restarts.why_refused} are used up"
-        raise BackendError(f"{said}\nclose() still works; build the environment again to continue ({remedy}).", **facts)
 
     # -- restarts ------------------------------------------------------------------------------------------------------
 
@@ -457,7 +396,7 @@ class BackendRows:
             return
         self.interrupts.hold()
         for failure in self._runner.recreate({i: restarts.takeover(i, self.frames.told[i]) for i in due}):
-            self._take_not_restored(failure)
+            self._recorder.take_not_restored(failure)
         self._reset_anew(restarts.to_request(due))
         self.interrupts.let_through()
 
@@ -547,9 +486,6 @@ class BackendRows:
         number = len(self.pending.in_flight)
         who = f"{number} sub-environments have not" if number else "not all sub-environments have"
         return WaitTimeoutError(f"{who} answered yet; wait again")
-
-
-_NOT_REPEATED = "\nIt is being restarted, and the episodes of its sub-environments are lost; the call is not repeated."
 
 
 def errors_of(failures: Sequence[Failure]) -> tuple[SubEnvError, ...]:

@@ -29,8 +29,7 @@ from vecwrap.rows.normalizers import RewardNormalizer
 from vecwrap.rows.step_result import Autoreset, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
-from vecwrap.sources.making import EngineFactory, GameFactory, num_rows_of
-from vecwrap.sources.sub_env import Factory
+from vecwrap.sources.source_factories import EngineFactory, Factory, GameFactory, num_rows_of
 
 __all__ = ["Core"]
 

@@ -132,7 +132,8 @@ class Face:
                 continue
             wait = "recv" if call == "send" else f"{call}_wait"
             raise AlreadyPendingCallError(
-                f"Calling `{name}` while waiting for a pending call to `{call}` to complete; {wait}() returns its result.",
+                f"Calling `{name}` while waiting for a pending call to `{call}` to complete; {wait}() returns its "
+                "result.",
                 call,
             )
 

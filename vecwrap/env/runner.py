@@ -23,7 +23,7 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.source import Takeover
-from vecwrap.sources.sub_env import Factory
+from vecwrap.sources.source_factories import Factory
 
 __all__ = ["POLL_SECONDS", "Context", "Runner", "Timing"]
 

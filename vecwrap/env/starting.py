@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from vecwrap.env.arrivals import Made, NotMade
 from vecwrap.sources.description import Description, of_all
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.making import num_rows_of, of_first_start
-from vecwrap.sources.sub_env import Factory
+from vecwrap.sources.source_factories import Factory, num_rows_of, of_first_start
 
 __all__ = ["Starting"]
 

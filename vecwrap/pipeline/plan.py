@@ -44,10 +44,9 @@ from vecwrap.sources.declares import declared_by
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.factories import WrapSubEnv
 from vecwrap.sources.game_factories import LookAtGame
-from vecwrap.sources.making import EngineFactory, GameFactory
 from vecwrap.sources.seats import Seats
+from vecwrap.sources.source_factories import EngineFactory, Factory, GameFactory, SeveralAgentsError, SubEnvFactory
 from vecwrap.sources.stages import Probe, Stage, stacks_already
-from vecwrap.sources.sub_env import Factory, SeveralAgentsError, SubEnvFactory
 
 MOST = 1_000_000  # sub-environments; more must be a typo
 

@@ -11,9 +11,9 @@ from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import CouldNotMake, Failure, make_failure
-from vecwrap.sources.making import make_source, num_rows_of, refuse_one_for_several
+from vecwrap.sources.making import make_source, refuse_one_for_several
 from vecwrap.sources.source import Source, Takeover
-from vecwrap.sources.sub_env import Factory
+from vecwrap.sources.source_factories import Factory, num_rows_of
 
 _T = TypeVar("_T")
 

@@ -14,7 +14,7 @@ from vecwrap.errors import PlanError
 from vecwrap.sources.declares import Declares
 from vecwrap.sources.description import joint_space
 from vecwrap.sources.factories import WrapSubEnv
-from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.sources.source_factories import SubEnvFactory
 
 
 @dataclass(frozen=True)

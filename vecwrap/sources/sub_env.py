@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -24,58 +24,17 @@ from vecwrap.rows.batch import row as row_of
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, Env, chain_of, is_game
-from vecwrap.sources.failure import Failure, make_failure, not_an_env, refuse_no_pair
+from vecwrap.sources.description import Description, Env, chain_of
+from vecwrap.sources.failure import Failure, make_failure, refuse_no_pair
 from vecwrap.sources.masks import masks_method, with_mask
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import Tap, float_reward
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
 from vecwrap.sources.source import Source, Takeover
+from vecwrap.sources.source_factories import Factory
 
-Factory = Callable[[], Env]
 NUMBERS = frozenset({float, np.float64, int})  # rewards that the slots take as they are
-
-
-class SeveralAgentsError(TypeError):
-    """A factory has made a game, whose agents are rows, where the environment of one row was expected."""
-
-
-@dataclass(frozen=True)
-class SubEnvFactory:
-    """How to make one sub-environment: the environment itself, then the wrappers around it, inner first."""
-
-    make: Factory
-    wrappers: tuple[Callable[[Env], Env], ...] = ()
-
-    def __call__(self) -> Env:
-        """Make the environment and wrap it; if a wrapper fails, close what was made."""
-        made: Any = self.make()
-        if not isinstance(made, gymnasium.Env):
-            if is_game(type(made)):
-                with contextlib.suppress(Exception):
-                    made.close()
-                raise SeveralAgentsError(f"the factory {factory_name(self.make)} gave a game of several agents")
-            raise TypeError(f"the factory {factory_name(self.make)} gave {not_an_env(made)}")
-        env: Env = Tap(made) if self.wrappers else made
-        try:
-            for wrapper in self.wrappers:
-                wrapped = wrapper(env)
-                if not isinstance(wrapped, gymnasium.Env):
-                    raise TypeError(f"the wrapper {wrapper!r} gave {type(wrapped).__name__}, expected a gymnasium.Env")
-                env = wrapped
-        except BaseException:
-            with contextlib.suppress(Exception, SystemExit):  # raise the reason, not an error of closing
-                env.close()
-            raise
-        return env
-
-
-def factory_name(make: Any) -> str:
-    """The name of what a factory calls, or the factory's own words."""
-    make = getattr(make, "func", make)  # of a partial
-    kind = type(make)
-    return str(getattr(make, "__qualname__", make if "__str__" in vars(kind) else kind.__qualname__))
 
 
 class SubEnv(Source):

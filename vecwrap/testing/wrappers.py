@@ -24,7 +24,7 @@ from vecwrap.pipeline.wrappers import plan_wrappers, refuse_wrong_order
 from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.sources.sub_env import Factory, SubEnvFactory
+from vecwrap.sources.source_factories import Factory, SubEnvFactory
 from vecwrap.testing.drive import (
     Diary,
     MakeBackend,

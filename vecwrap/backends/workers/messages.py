@@ -43,7 +43,7 @@ from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.registrations import Registrations
 from vecwrap.sources.source import Takeover
-from vecwrap.sources.sub_env import Factory
+from vecwrap.sources.source_factories import Factory
 
 _LARGEST_HEADER = 0x7FFFFFFF  # multiprocessing.connection's framing: 4 bytes of length, or -1 and 8 bytes
 _CHUNK = 1 << 16

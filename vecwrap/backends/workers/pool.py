@@ -32,10 +32,9 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.by_value import by_value
 from vecwrap.sources.description import Description, refuse_outside
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.making import num_rows_of
 from vecwrap.sources.registrations import Registrations
 from vecwrap.sources.source import Takeover
-from vecwrap.sources.sub_env import Factory
+from vecwrap.sources.source_factories import Factory, num_rows_of
 
 STOPPED_SECONDS = 1.0
 """If a wait takes so much longer than requested, this process was stopped meanwhile."""

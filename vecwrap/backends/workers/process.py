@@ -28,9 +28,8 @@ from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.making import num_rows_of
 from vecwrap.sources.source import Takeover
-from vecwrap.sources.sub_env import Factory
+from vecwrap.sources.source_factories import Factory, num_rows_of
 
 GLANCE_SECONDS = 0.02
 """Time between checks of pipes and deaths, while all replies arrive in shared memory."""
@@ -213,19 +212,17 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         if self.own is not None:
             self.own.step(self._shares[-1])
             own = self.own.run()
-        has_failed = any(isinstance(results, Results) and results.failures for results in own)
-        in_time = time.monotonic() - self._looked <= GLANCE_SECONDS  # else stderr and deaths are looked at
-        if (
-            in_time
-            and not self.own
-            and not has_failed
-            and self._spinner.spin(self._lanes, self.context.interrupts.came)
-        ):
-            if self._take_whole():
-                return True
+        if self._may_spin(own) and self._spinner.spin(self._lanes, self.context.interrupts.came) and self._take_whole():
+            return True
         self._arrivals += own
         self._note_requested()
         return False
+
+    def _may_spin(self, own: Sequence[Arrival]) -> bool:
+        """Whether nothing is left of the own rows, and stderr and deaths were looked at a moment ago."""
+        if self.own or any(isinstance(results, Results) and results.failures for results in own):
+            return False
+        return time.monotonic() - self._looked <= GLANCE_SECONDS
 
     def _take_whole(self) -> bool:
         """Take all replies, which are there; False if some have come as messages."""
