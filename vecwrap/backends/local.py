@@ -205,7 +205,8 @@ def make_all(group: SourceGroup, context: Context) -> dict[int, Description]:
         SubEnvError: one could not be made; under ``restarts`` it says why that is not repeated.
     """
     try:
-        return dict(group.make(context.autoreset, debug=context.debug))
+        every = context.recreate_every
+        return dict(group.make(context.autoreset, debug=context.debug, recreate_every=every))
     except CouldNotMake as reason:
         failure = of_first_start(reason.failure, reason.factory, restart=context.restarts)
         raise failure.error() from reason.__cause__

@@ -62,6 +62,8 @@ class Core:
         _refuse_batch_size(batch_size, num_envs, rows, agents)
         if engines and restarts.restart:
             raise PlanError("on_failure: an engine is not recreated; leave it out")
+        if engines and restarts.recreate_every is not None:
+            raise PlanError("recreate_every: an engine is not recreated; leave it out")
         if restarts.restart and type(runner).recreate is Runner.recreate:
             raise PlanError(f'on_failure: {runner.name} cannot recreate sub-environments; expected "raise"')
         self.num_envs = num_envs
@@ -76,6 +78,7 @@ class Core:
             debug=settings["debug"],
             batch_size=batch_size,
             restarts=restarts.restart,
+            recreate_every=restarts.recreate_every,
         )
         self.rows = BackendRows(runner, factories, context, copy=self.copy, options=restarts, agents=agents)
         self.calls = Calls(self.rows)

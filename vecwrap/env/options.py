@@ -31,7 +31,7 @@ def option_names(options: type[Options]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class RestartOptions(Options):
-    """What becomes of a sub-environment that fails, on every backend.
+    """What becomes of a sub-environment that fails, or has run for long, on every backend.
 
     Attributes:
         on_failure: ``"raise"``, or ``"restart"``: a sub-environment that raises is recreated, as are those of a worker
@@ -40,12 +40,15 @@ class RestartOptions(Options):
             None: no limit. The next failure is raised.
         restart_window: seconds; None: the whole run.
         restart_backoff: delay in seconds before recreating one that failed again without completing a step.
+        recreate_every: after so many episodes each sub-environment is made anew before the next one begins, for
+            simulators that leak memory; None: never.
     """
 
     on_failure: Literal["raise", "restart"] = "raise"
     max_restarts: int | None = 10
     restart_window: float | None = 60.0
     restart_backoff: float = 1.0
+    recreate_every: int | None = None
 
     def __post_init__(self) -> None:
         if self.on_failure not in ("raise", "restart"):
@@ -62,6 +65,9 @@ class RestartOptions(Options):
             )
         if not 0 <= self.restart_backoff < float("inf"):
             raise PlanError(f"restart_backoff: expected seconds from 0, got {self.restart_backoff}")
+
+        if self.recreate_every is not None and self.recreate_every < 1:
+            raise PlanError(f"recreate_every: expected at least 1 episode, or null for never, got {self.recreate_every}")
 
     @property
     def restart(self) -> bool:

@@ -37,6 +37,8 @@ def refuse_form(
             fitting(row[name], False, where)
         for name in ("waits", "gone"):  # of games
             fitting(row.get(name, False), False, where)
+        for name in ("episodes", "number"):
+            fitting(fitting(row.get("renewal", {name: 0}), {}, where)[name], 0, f"{where}: renewal: {name}")
         if "recovery" in row:
             _refuse_recovery(conform, row["recovery"], f"{where}: recovery")
 

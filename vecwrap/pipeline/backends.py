@@ -78,6 +78,8 @@ def plan_backend(
     target, reason, restart = spec.backend.target, "", given.get("on_failure") == "restart"
     if restart and engine_rows is not None:
         raise PlanError(f"{where_option(spec, 'on_failure')}: an engine is not recreated; expected raise.")
+    if given.get("recreate_every") is not None and engine_rows is not None:
+        raise PlanError(f"{where_option(spec, 'recreate_every')}: an engine is not recreated; leave it out.")
     if target == "auto":
         target, reason = choose(spec, number, cost, of)
     where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'

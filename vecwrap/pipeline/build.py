@@ -68,6 +68,7 @@ def build(
     max_restarts: int | None = 10,
     restart_window: float | None = 60.0,
     restart_backoff: float = 1.0,
+    recreate_every: int | None = None,
     step_timeout: float | None = None,
     reset_timeout: float | None = None,
     start_timeout: float | None = None,
@@ -117,6 +118,8 @@ def build(
             None: no limit. The next failure is raised.
         restart_window: seconds; None: the whole run.
         restart_backoff: delay in seconds before recreating one that failed again without completing a step.
+        recreate_every: after so many episodes each sub-environment is made anew before the next one begins, for
+            simulators that leak memory; None: never.
         step_timeout: seconds a worker may take for its share of a step before it is killed; None: no limit.
         reset_timeout: the same for a reset.
         start_timeout: the same for creating its environments.

@@ -239,7 +239,9 @@ class PipelineSpec(ByContent):
         env_kwargs = each if isinstance(self.env_kwargs, tuple) else each[0]
         engines = [] if self.envs_per_engine is None else [self.envs_per_engine]
         agents = [] if self.agents is None else [["agents", self.agents]]
-        content = to_json([self.env, env_kwargs, wrappers, self.autoreset, self.n, *engines, *agents], by_name)
+        every = self.backend.options.get("recreate_every")
+        renewal = [] if every is None else [["recreate_every", every]]  # a new environment gets another seed
+        content = to_json([self.env, env_kwargs, wrappers, self.autoreset, self.n, *engines, *agents, *renewal], by_name)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def where(self, *steps: str | int) -> str:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.interrupts import close_lost
 from vecwrap.rows.batch import row as row_of
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.saved import fitting
@@ -23,6 +24,7 @@ from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.game_env import nothing_of
 from vecwrap.sources.own_spaces import own_spaces_of_game
 from vecwrap.sources.raw_rewards import float_reward
+from vecwrap.sources.renewal import Renewal
 from vecwrap.sources.saving import game_state, load_game_state
 from vecwrap.sources.seats import ALL, Seats, agents_of, name_of
 from vecwrap.sources.source import Source, Takeover
@@ -149,8 +151,13 @@ class Game(Source):
         self._forget_infos()
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None, before_rows: Callable[[], None]) -> None:
-        env, self._beginning = self.env, True
-        seed, self._seed_of_takeover = self._seed_of_takeover if seed is None else seed, None
+        if seed is None:
+            seed = self._seed_of_takeover
+        self._seed_of_takeover = None
+        if self.renewal is not None:
+            seed = self._renew(self.renewal, seed)
+        env = self.env
+        self._beginning = True
         if seed is not None:
             self._seed = seed
             for space in {id(one): one for both in self._given_spaces for one in both}.values():
@@ -170,6 +177,20 @@ class Game(Source):
         self._open_game(result)
         self._write_frames()
         self._beginning = False
+
+    def _renew(self, renewal: Renewal, seed: int | None) -> int | None:
+        """Make the game's environment anew if it is time; return the seed of the reset that follows."""
+        if renewal.is_due():
+            episode = self._episode
+            close_lost(self.env)
+            self.recreate()
+            self._episode = episode
+            for name, value in list(renewal.attributes.items()):
+                self._set_attr(name, value)
+            if seed is None:
+                seed = renewal.seed_now(self._seed)
+        renewal.count_episode()
+        return seed
 
     def _open(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
         slots, row = self._slots, self._first_row + seat
@@ -326,6 +347,8 @@ class Game(Source):
         return getattr(self.env if hasattr(self.env, name) else self.env.unwrapped, name)
 
     def _set_attr(self, name: str, value: Any) -> None:
+        if self.renewal is not None:
+            self.renewal.note_attribute(name, value)
         chain = chain_of_game(self.env)[: 1 if name.startswith("_") else None]
         holder = next((one for one in chain if name in vars(one)), self.env.unwrapped)
         setattr(holder, name, own_copy(value))
@@ -340,12 +363,16 @@ class Game(Source):
     def _state(self) -> dict[str, Any]:
         if self._episode == 0:
             return {"env": None}
+        renewal = {}
+        if self.renewal is not None:
+            renewal = {"renewal": self.renewal.state()}
         return {
             "env": game_state(self.env),
             "mover": 0,
             "present": list(self._present),
             "acting": [],
             "reported": [],
+            **renewal,
             **self._own_state(),
         }
 
@@ -377,6 +404,8 @@ class Game(Source):
         self._episode, self._moves = state["episode"], state["steps"]
         self._present, self._in_stride = list(fitting(state["present"], [])), False
         self._load_own_state(state)
+        if self.renewal is not None:
+            self.renewal.load(state.get("renewal"))
 
     def _load_row(self, row: int, state: dict[str, Any]) -> None:
         slots, at = self._slots, self._first_row + row
@@ -426,6 +455,8 @@ class Game(Source):
         self._refuse_changed()
         self._over, self._beginning, self._episode, self._moves = True, False, 0, 0
         self._given_spaces = self._spaces_of_agents()
+        if self.renewal is not None:
+            self.renewal.begin()
 
     def restore(self, takeovers: Sequence[Takeover]) -> None:
         self._seed_of_takeover = takeovers[0].seed

@@ -56,7 +56,9 @@ class SourceGroup:
         self._source_of: list[Source] = []  # by row, counted from the first
         self.sources: list[Source] = []
 
-    def make(self, mode: Autoreset, *, debug: bool) -> list[tuple[int, Description]]:
+    def make(
+        self, mode: Autoreset, *, debug: bool, recreate_every: int | None = None
+    ) -> list[tuple[int, Description]]:
         """Make them all; return the description of each, and the number of its first row.
 
         Raises:
@@ -66,7 +68,7 @@ class SourceGroup:
         index = self._first_index
         for factory in self._factories:
             try:
-                source = make_source(index, factory, mode, debug=debug)
+                source = make_source(index, factory, mode, debug=debug, recreate_every=recreate_every)
                 self.sources.append(source)
                 self._source_of += [source] * source.num_rows
                 descriptions.append((index, source.describe()))

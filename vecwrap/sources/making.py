@@ -12,14 +12,24 @@ from vecwrap.sources.engine import Engine
 from vecwrap.sources.game import Game
 from vecwrap.sources.game_env import is_parallel, refuse_other
 from vecwrap.sources.parallel_game import ParallelGame
+from vecwrap.sources.renewal import Renewal
 from vecwrap.sources.source import Source
 from vecwrap.sources.source_factories import EngineFactory, Factory, GameFactory
 from vecwrap.sources.sub_env import SubEnv
 from vecwrap.sources.turn_game import TurnGame
 
 
-def make_source(index: int, factory: Factory, mode: Autoreset, *, debug: bool) -> Source:
+def make_source(
+    index: int, factory: Factory, mode: Autoreset, *, debug: bool, recreate_every: int | None = None
+) -> Source:
     """Make a source; ``index`` is the number of its first row among all sub-environments."""
+    source = _make_source(index, factory, mode, debug=debug)
+    if recreate_every is not None:
+        source.renewal = Renewal(recreate_every)
+    return source
+
+
+def _make_source(index: int, factory: Factory, mode: Autoreset, *, debug: bool) -> Source:
     if not isinstance(factory, (EngineFactory, GameFactory)):
         return SubEnv(index, factory, mode, debug=debug)
     made = factory.make()

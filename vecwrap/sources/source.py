@@ -12,6 +12,7 @@ from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
+from vecwrap.sources.renewal import Renewal
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Source(ABC):
         num_rows: how many rows it has.
         mode: its autoreset mode.
         rows: its rows of the slots, once it is attached.
+        renewal: when it makes what it steps anew between two episodes; None: never.
     """
 
     kind: ClassVar[str]
@@ -47,6 +49,7 @@ class Source(ABC):
     mode: Autoreset
     rows: range
     debug: bool = False
+    renewal: Renewal | None = None
 
     @property
     @abstractmethod

@@ -29,6 +29,7 @@ from vecwrap.sources.failure import Failure, make_failure, refuse_no_pair
 from vecwrap.sources.masks import masks_method, with_mask
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import Tap, float_reward
+from vecwrap.sources.renewal import Renewal
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
 from vecwrap.sources.source import Source, Takeover
@@ -65,6 +66,8 @@ class SubEnv(Source):
         self._autoresetting = False
         self._in_stride = False  # whether an ordinary step changes nothing but reward, observation and info
         self._frames = Frames.NONE
+        if self.renewal is not None:
+            self.renewal.begin()
 
     @property
     def unwrapped(self) -> Any:
@@ -159,6 +162,8 @@ class SubEnv(Source):
         """Set an attribute where it lives, a new one on the environment itself."""
         if is_plain(value):
             self._set_here.add(name)
+        if self.renewal is not None:
+            self.renewal.note_attribute(name, value)
         holders = (one for one in chain_of(self.env) if not isinstance(one, Tap) and _lives_on(one, name))
         setattr(next(holders, self.env.unwrapped), name, own_copy(value))
 
@@ -172,7 +177,11 @@ class SubEnv(Source):
     def _state(self) -> dict[str, Any]:
         """Return all state needed to continue from here; ``env`` is None if the environment has never been reset."""
         slots, row = self._slots, self._row
+        renewal = {}
+        if self.renewal is not None:
+            renewal = {"renewal": self.renewal.state()}
         return {
+            **renewal,
             "env": None if self._is_new else env_state(self.env),
             "spaces": space_states(self.env),
             "over": self._over,
@@ -205,6 +214,8 @@ class SubEnv(Source):
         slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
         slots.first[row] = state["first"]
         self._autoresetting = self._in_stride = False
+        if self.renewal is not None:
+            self.renewal.load(state.get("renewal"))
 
     def _follow(self, schedule: bytes, scheduled: int) -> None:
         self._schedule = pickle.loads(schedule)
@@ -304,11 +315,13 @@ class SubEnv(Source):
         if seed is None:
             seed = self._seed_of_takeover
         self._seed_of_takeover = None
+        goes_on = seed is None and self._game_goes_on()
+        if self.renewal is not None and not goes_on:
+            seed = self._renew(self.renewal, seed)
         if seed is not None:
             self._seed = seed
             seed_spaces(self.env, seed)
         self._is_new = False
-        goes_on = seed is None and self._game_goes_on()
         if self._tap is not None:
             self._tap.in_play = goes_on
         given = None if options is None else own_copy(options)
@@ -317,6 +330,19 @@ class SubEnv(Source):
         if not goes_on or (self._tap is not None and self._tap.first):
             self._options = given
         return result
+
+    def _renew(self, renewal: Renewal, seed: int | None) -> int | None:
+        """Make the environment anew if it is time; return the seed of the reset that follows."""
+        if renewal.is_due():
+            close_lost(self.env)
+            self._make_env()
+            for name, value in list(renewal.attributes.items()):
+                self._set_attr(name, value)
+            renewal.begin()
+            if seed is None:
+                seed = renewal.seed_now(self._seed)
+        renewal.count_episode()
+        return seed
 
     def _reset_on_schedule(self, schedule: Schedule, seed: int | None, options: dict[str, Any] | None) -> Any:
         if seed is None and self._game_goes_on():

@@ -77,6 +77,7 @@ class WorkerInit:
     num_contents: int  # how many values that are
     autoreset: Autoreset
     debug: bool
+    recreate_every: int | None
     number: int
     num_workers: int
     largest_share: int

@@ -165,6 +165,7 @@ class WorkerPool(ABC, Generic[_Handle]):
             num_contents=1 + len(specs),
             autoreset=self.context.autoreset,
             debug=self.context.debug,
+            recreate_every=self.context.recreate_every,
             number=worker.number,
             num_workers=self.workers,
             largest_share=max(map(len, self._shares)),

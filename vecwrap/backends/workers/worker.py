@@ -161,7 +161,7 @@ class Worker:
         self._handled = 0  # messages since the slots were made
         self._not_there: set[int] = set()  # rows whose sub-environment could not be recreated: they answer nothing
         try:
-            descriptions = self._group.make(init.autoreset, debug=init.debug)
+            descriptions = self._group.make(init.autoreset, debug=init.debug, recreate_every=init.recreate_every)
         except CouldNotMake:
             self.close()
             raise

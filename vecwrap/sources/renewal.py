@@ -1,0 +1,54 @@
+"""``recreate_every``: between two episodes a source makes its environment anew, for simulators that leak memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vecwrap.rows.infos import own_copy
+
+__all__ = ["Renewal"]
+
+
+class Renewal:
+    """When it is time, and what the new environment has from the one before: attributes, and a seed.
+
+    A reset without a seed gives the new environment one that is derived from the last given seed and the number of
+    renewals, with ``numpy.random.SeedSequence([seed, number])``: the stream is the same every time.
+    """
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._episodes = 0  # of the environment that there is
+        self._number = 0  # of renewals
+        self.attributes: dict[str, Any] = {}  # what `set_attr` has set, in that order
+
+    def is_due(self) -> bool:
+        return self._episodes >= self._every
+
+    def begin(self) -> None:
+        """The environment is new."""
+        self._episodes = 0
+        self._number += 1
+
+    def count_episode(self) -> None:
+        self._episodes += 1
+
+    def seed_now(self, seed: int | None) -> int | None:
+        """The seed of the first reset of a new environment that is given none; ``seed``: the last that was given."""
+        if seed is None:
+            return None
+        return int(np.random.SeedSequence([seed, self._number]).generate_state(1)[0])
+
+    def note_attribute(self, name: str, value: Any) -> None:
+        self.attributes.pop(name, None)
+        self.attributes[name] = own_copy(value)
+
+    def state(self) -> dict[str, int]:
+        return {"episodes": self._episodes, "number": self._number}
+
+    def load(self, state: dict[str, int] | None) -> None:
+        """Go on from a saved state; None: it was saved without ``recreate_every``."""
+        self._episodes = 0 if state is None else state["episodes"]
+        self._number = 0 if state is None else state["number"]
