@@ -121,13 +121,13 @@ def test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_give
     closing.test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(small, tmp_path)
 
 
-def test_an_interrupted_wait_can_be_taken_up_again(tmp_path):
-    closing.test_an_interrupted_wait_can_be_taken_up_again(small, tmp_path)
+def test_after_an_interrupted_wait_a_reset_begins_anew(tmp_path):
+    closing.test_after_an_interrupted_wait_a_reset_waits_for_what_is_in_flight(small, tmp_path)
 
 
 @pytest.mark.full
-def test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(monkeypatch):
-    closing.test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(small, monkeypatch)
+def test_an_interrupt_in_the_middle_of_a_reply_ends_the_environment(tmp_path, monkeypatch):
+    closing.test_an_interrupt_in_the_middle_of_a_reply_ends_the_environment(small, "_take_reply", tmp_path, monkeypatch)
 
 
 @pytest.mark.full
@@ -137,10 +137,10 @@ def test_what_an_interrupted_call_is_answered_that_waited_for_its_actor_is_dropp
         os.kill(env.health().workers[0].pid, signal.SIGKILL)
         with pytest.raises(BackendError):
             env.get_attr("bonus")
-        interrupted(env.runner, "_pump", monkeypatch, after=False)
+        interrupted(env.runner, "_receive", monkeypatch, after=False)
         with pytest.raises(KeyboardInterrupt):
             env.get_attr("nothing")
-        assert env.unwrapped.runner._workers[0].owes() == ["made", "values"], (
+        assert env.unwrapped.runner._workers[0].awaiting() == ["made", "values"], (
             "the new actor has not answered anything yet"
         )
         assert env.get_attr("bonus") == (0.0, 0.0)

@@ -90,7 +90,7 @@ def test_a_step_that_begins_an_episode_after_a_death_leaves_none_of_the_schedule
 
 
 @pytest.mark.full
-def test_ctrl_c_while_an_actor_is_asked_whether_it_lives_leaves_all_as_it_was():
+def test_ctrl_c_while_an_actor_is_asked_whether_it_lives_costs_none():
     with (
         small([restarts.toy()] * 2, workers=2, on_failure="restart") as env,
         DummyBackend([restarts.toy()] * 2) as reference,
