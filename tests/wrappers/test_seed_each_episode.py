@@ -289,7 +289,7 @@ def test_what_rests_when_its_worker_ends_leaves_no_entry_out(use, tmp_path):
         gate.unlink()
         env.step_async([0, 2, 0])
         worker = made.runner._workers[0]
-        while worker.restarts < 1 or not worker.is_up() or worker.owes():
+        while worker.restarts < 1 or not worker.is_up() or worker.awaiting():
             with contextlib.suppress(TimeoutError):
                 env.step_wait(timeout=0.01)
         gate.touch()
