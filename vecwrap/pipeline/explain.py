@@ -149,7 +149,8 @@ class Explanation:
         spec = self.pipeline
         rows = [f"{len(self.agents)} agents each, {self.num_rows} rows"] if self.agents else []
         seed = [] if spec.seed is None else [f"seed={spec.seed}"]
-        head = ", ".join([spec.env_name, f"n={spec.n}", *rows, *seed, spec.autoreset, f"pipeline {spec.hash}"])
+        mode = spec.autoreset_mode.value
+        head = ", ".join([spec.env_name, f"n={spec.n}", *rows, *seed, mode, f"pipeline {spec.hash}"])
         lines: list[Line] = [[("head", part)] for part in _wrapped(head)]
         lines.append([("title", _in_columns(["", *titles], widths))])
         for depth, (row, name, first, cells) in enumerate(zip(self.rows, names, beside, table, strict=True)):
@@ -188,7 +189,7 @@ class Explanation:
         if row.wrapper is not None:
             at_end = at_end_of(row.wrapper.target)
         else:
-            at_end = _IN_MODE[self.pipeline.autoreset] if row.after else ""
+            at_end = _IN_MODE[self.pipeline.autoreset_mode.value] if row.after else ""
         return [*notes, f"at an episode's end: {_lower(at_end)}"] if at_end else notes
 
     def _backend(self) -> str:
@@ -223,7 +224,7 @@ class Explanation:
             "n": spec.n,
             **({"agents": list(self.agents)} if self.agents else {}),
             "seed": spec.seed,
-            "autoreset": spec.autoreset,
+            "autoreset": spec.autoreset_mode.value,
             "backend": {
                 "name": spec.backend.name,
                 "options": to_builtins(spec.backend.options, shown),

@@ -120,7 +120,7 @@ class Plan:
 
     def _look(self) -> VecEnv:
         """Make one environment, engine or game to look at, or one of each kind, where the backend would make it."""
-        settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset}
+        settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset_mode}
         if not self.in_this_process:
             asked = {key: self.backend_options.get(key) for key in ("start_method", "start_timeout")}
             settings |= {"workers": 1, **asked}
@@ -172,8 +172,8 @@ class Plan:
 
     @property
     def _for_every_backend(self) -> dict[str, Any]:
-        keys = ("autoreset", "copy", "batch_size", "start_index", "seed", "debug")
-        return {key: getattr(self.pipeline, key) for key in keys}
+        keys = ("copy", "batch_size", "start_index", "seed", "debug")
+        return {"autoreset": self.pipeline.autoreset_mode, **{key: getattr(self.pipeline, key) for key in keys}}
 
     @property
     def explanation(self) -> Explanation:
@@ -257,7 +257,7 @@ class PlanAround(Plan):
     def with_refusals(self) -> Plan:
         """Try the wrappers on the engine, which stays open and is not stepped."""
         declares = "autoreset_mode" in (getattr(self.engine, "metadata", None) or {})
-        lent = Engine(self.engine, autoreset=None if declares else self.pipeline.autoreset, lent=True)
+        lent = Engine(self.engine, autoreset=None if declares else self.pipeline.autoreset_mode, lent=True)
         engine = self.engine
         if isinstance(engine, VecEnv):
             engine = next(iter(engine.core.runner.engines()), engine)

@@ -43,6 +43,7 @@ class PipelineSpec(ByContent):
         env: an environment id, ``"module:Id-v0"``, an ``EnvSpec`` that differs from what is registered under its id, a
             callable that makes one environment, or a tuple of these, one for each sub-environment.
         backend: how the sub-environments run.
+        autoreset: the mode's name; None: not given, and ``autoreset_mode`` has the mode.
         wrappers: the wrappers, inner first.
         training: whether running statistics are updated; False: they are frozen, as for an evaluation; None: updated
             unless they are given by ``stats``.
@@ -65,7 +66,7 @@ class PipelineSpec(ByContent):
     seed: int | None = None
     start_index: int = 0
     backend: BackendSpec = _AUTO
-    autoreset: str = Autoreset.SAME_STEP.value
+    autoreset: str | None = None
     copy: bool = True
     batch_size: int | None = None
     envs_per_engine: int | None = None
@@ -225,6 +226,11 @@ class PipelineSpec(ByContent):
         """
         return self.stats is None if self.training is None else self.training
 
+    @property
+    def autoreset_mode(self) -> Autoreset:
+        """The autoreset mode that was given, else same_step."""
+        return Autoreset.SAME_STEP if self.autoreset is None else Autoreset(self.autoreset)
+
     @functools.cached_property
     def hash(self) -> str:
         """Twelve hexadecimal digits over all that changes the stream: environment, kwargs, agents, wrappers, mode, n.
@@ -239,7 +245,8 @@ class PipelineSpec(ByContent):
         env_kwargs = each if isinstance(self.env_kwargs, tuple) else each[0]
         engines = [] if self.envs_per_engine is None else [self.envs_per_engine]
         agents = [] if self.agents is None else [["agents", self.agents]]
-        content = to_json([self.env, env_kwargs, wrappers, self.autoreset, self.n, *engines, *agents], by_name)
+        mode = self.autoreset_mode.value
+        content = to_json([self.env, env_kwargs, wrappers, mode, self.n, *engines, *agents], by_name)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def where(self, *steps: str | int) -> str:
