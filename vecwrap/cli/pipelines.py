@@ -10,7 +10,7 @@ from vecwrap.errors import cut
 from vecwrap.pipeline.environments import find_environment
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_file, names_file, read_yaml
-from vecwrap.pipeline.places import Place, Source, fail
+from vecwrap.pipeline.places import Mark, Place, Source, fail
 from vecwrap.pipeline.run_folder import VIDEOS, Run, other_versions, read_run
 from vecwrap.pipeline.run_output import folder_of, laid_open, outermost, with_folder
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, overridden, refuse_imports
@@ -95,7 +95,7 @@ def read_settings(settings: Sequence[str] | None) -> dict[str, Any]:
         if text[:1] in ("[", "{"):
             read[key] = read_yaml(text, f"--set {key}").value
         else:
-            read[key] = scalar(text, Source(steps=(key,), otherwise=Place("--set")))
+            read[key] = scalar(text, Source(Mark(Place("--set")), (key,)))
     return read
 
 
@@ -133,7 +133,9 @@ def _folder(spec: PipelineSpec, out: Path | None) -> Path:
     """The folder, relative to the working directory."""
     if out is not None:
         return out
-    name = Path(spec.source.file).stem if spec.source.file else spec.env if isinstance(spec.env, str) else "run"
+    name = Path(spec.source.place.file).stem
+    if not name:
+        name = spec.env if isinstance(spec.env, str) else "run"
     folder = Path("runs") / name.replace("/", "-").replace(":", "-")
     return folder if spec.training is not False else folder / "eval"
 
@@ -142,7 +144,7 @@ def with_images(spec: PipelineSpec) -> PipelineSpec:
     """Return the pipeline with image rendering, if it renders nothing yet and its environment supports that."""
     if spec.render_mode is not None or any("render_mode" in given for given in spec.each_env_kwargs):
         return spec
-    found = find_environment(spec.env, spec.env_kwargs, None, spec.source.at("env"))
+    found = find_environment(spec.env, spec.env_kwargs, None, spec.source)
     for part in found.each:
         try:
             creator = part.creator()

@@ -22,7 +22,7 @@ from vecwrap.errors import Mistakes, PlanError, brief
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.fields import KEYS, refuse_unknown
 from vecwrap.pipeline.files import is_folder
-from vecwrap.pipeline.places import Place, Source, fail
+from vecwrap.pipeline.places import Mark, Place, Source, fail
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.run_folder import Run, read_run
 from vecwrap.pipeline.run_output import (
@@ -174,7 +174,7 @@ def build(
             with mistakes:
                 if key in KEYS:
                     fail(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
-                refuse_unknown(key, ["env", *given, *_OF_THE_RUN], Source(otherwise=Place("build")))
+                refuse_unknown(key, ["env", *given, *_OF_THE_RUN], Source(Mark(Place("build"))))
         mistakes.raise_all()
         spec = as_spec(env).override(**changes)
         if isinstance(spec.env, tuple):

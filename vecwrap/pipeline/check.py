@@ -182,7 +182,7 @@ def not_read(error: VecwrapError, pipeline: str) -> tuple[Finding, ...]:
 
 def _findings(spec: PipelineSpec, engine: Any) -> Sequence[Finding]:
     """Plan it, then with spaces, as far as possible; then apply the rules."""
-    file = spec.source.file
+    file = spec.source.place.file
     try:
         planned = plan(spec) if engine is None else plan_around(engine, spec)
     except (SpecError, PlanError) as error:
@@ -211,7 +211,7 @@ def _findings_in(planned: Plan) -> Iterator[Finding]:
             silent.add(id(wrapper))
         elif stage is not None and stage.refusal is not None:
             silent.add(id(wrapper))
-            yield _refusal("refused", stage.refusal, planned.written.source.file, [wrapper])
+            yield _refusal("refused", stage.refusal, planned.written.source.place.file, [wrapper])
     for name, rule in RULES.items():
         for fault in rule(planned):
             if id(fault.place) not in silent:
@@ -230,7 +230,7 @@ def finding_at(name: str, severity: Severity, fault: Fault, planned: Plan) -> Fi
         file, place = where.file, _written(fault.place)
     else:
         where, wrapper = planned.written.source.at(*fault.place.split(".")).place, ""
-        file, place = where.file or planned.written.source.file, fault.place
+        file, place = where.file or planned.written.source.place.file, fault.place
     return Finding(name, severity, file, where.line, place, wrapper, fault.reason, fault.fix)
 
 

@@ -144,22 +144,29 @@ def find_environment(
     target: Any,
     env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     render_mode: str | None = None,
-    source: Source | None = None,
+    pipeline: Source | None = None,
     engine_rows: int | None = None,
 ) -> Environment:
     """Find what to build: single environments, games, or engines that step so many rows at once."""
-    source = source or Source(steps=("env",))
-    kwargs_source = dataclasses.replace(source, steps=("env_kwargs",))
+    pipeline = pipeline or Source()
+    source = pipeline.at("env")
+    kwargs_source = pipeline.at("env_kwargs")
     lengths = [len(each) for each in (target, env_kwargs) if isinstance(each, (tuple, list))] or [1]
     if lengths[0] != lengths[-1]:
         raise PlanError(
             f"{kwargs_source}: expected {lengths[0]} mappings, one for each entry of env, got {lengths[-1]}."
         )
-    targets, kwargs = _each(target, source, lengths[0]), _each(env_kwargs or {}, kwargs_source, lengths[0])
-    parts = [_find_one(*one, *its, render_mode, engine_rows) for one, its in zip(targets, kwargs, strict=True)]
+    targets = _each(target, source, lengths[0])
+    kwargs = _each(env_kwargs or {}, kwargs_source, lengths[0])
+    parts = [
+        _find_one(*one, *its, render_mode, pipeline.at("render_mode"), engine_rows)
+        for one, its in zip(targets, kwargs, strict=True)
+    ]
     if isinstance(target, tuple):
         return of_parts(tuple(part.target for part in parts), parts, source)
-    return of_parts(parts[0].target, parts, source) if isinstance(env_kwargs, (tuple, list)) else parts[0]
+    if isinstance(env_kwargs, (tuple, list)):
+        return of_parts(parts[0].target, parts, source)
+    return parts[0]
 
 
 def _each(values: Any, source: Source, n: int) -> list[tuple[Any, Source]]:
@@ -188,13 +195,14 @@ def _find_one(
     env_kwargs: Mapping[str, Any],
     kwargs_source: Source,
     render_mode: str | None,
+    mode_source: Source,
     engine_rows: int | None,
 ) -> Environment:
     kwargs = {key: copied(value) for key, value in env_kwargs.items()}
-    mode_source = kwargs_source.at("render_mode")
-    if render_mode is not None:
+    if render_mode is None:
+        mode_source = kwargs_source.at("render_mode")
+    else:
         kwargs["render_mode"] = "rgb_array" if render_mode == "human" else render_mode
-        mode_source = dataclasses.replace(source, steps=("render_mode",))
     rendering = RenderMode(kwargs.get("render_mode"), str(mode_source), render_mode == "human")
     known: dict[str, Any] = {
         "render_mode": rendering, "kwargs": env_kwargs, "source": source, "kwargs_source": kwargs_source,

@@ -9,7 +9,7 @@ from vecwrap.errors import SpecError, did_you_mean, for_each
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.merge import find_wrapper, merge_wrappers, with_argument
-from vecwrap.pipeline.places import Place, Source
+from vecwrap.pipeline.places import Mark, Place, Source
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import Layers, PipelineSpec, overridden
 from vecwrap.pipeline.values import Settings, same, shown
@@ -91,7 +91,7 @@ def _in_evaluation(wrapper: WrapperSpec, *, of_training: bool) -> WrapperSpec:
         given = name in bound.kwargs
         if of_training or not given:
             place = wrapper.source.at(wrapper.name, name).place if given else Place()
-            wrapper = with_argument(wrapper, name, value, Source(otherwise=place))
+            wrapper = with_argument(wrapper, name, value, Source(Mark(place)))
     return wrapper
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import SpecError
-from vecwrap.pipeline.places import MAX_DEPTH, Place, Source, Steps, fail
+from vecwrap.pipeline.places import MAX_DEPTH, Mark, Place, Source, Steps, fail
 from vecwrap.pipeline.values import read_integer, read_yaml_scalar, shown, write_yaml_scalar
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -57,12 +57,14 @@ def read_text(path: Path, *, follow: bool = True) -> str:
 def lineage(data: Any, source: Source) -> list[tuple[Mapping[Any, Any], Source]]:
     """Follow ``extends``: the contents of each file, without it, and their source; the outermost base first."""
     found: list[tuple[Mapping[Any, Any], Source]] = []
-    names, seen = [source.file or "pipeline"], []
-    if is_file(source.file):
-        seen.append(Path(source.file).resolve())
+    file = source.place.file
+    names = [file or "pipeline"]
+    seen = []
+    if is_file(file):
+        seen.append(Path(file).resolve())
     while True:
         if not isinstance(data, Mapping):
-            got = "an empty file" if data is None and source.file else shown(data)
+            got = "an empty file" if data is None and source.place.file else shown(data)
             such_as = "n: 8" if found else "env: CartPole-v1"
             fail(source, f'expected the keys of a pipeline, such as "{such_as}", got {got}')
         found.append(({key: value for key, value in data.items() if key not in (_EXTENDS, _SCHEMA)}, source))
@@ -126,7 +128,14 @@ class Document:
 
     def source(self, directory: Path | None = None) -> Source:
         """Where its values were written."""
-        return Source({steps: Place(self._name, line, directory) for steps, line in self.lines.items()})
+        marks: dict[Steps, Mark] = {}
+        for steps, line in self.lines.items():  # each after what it is in
+            place = Place(self._name, line, directory)
+            if steps:
+                marks[steps] = marks[steps[:-1]].parts[steps[-1]] = Mark(place)
+            else:
+                marks[()] = Mark(place, place_of_others=Place())
+        return Source(marks[()])
 
     def _value(self, event: _Event, steps: Steps) -> Any:
         """The value that begins with this event."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -24,36 +24,43 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where a part of a spec was written, for errors."""
+class Mark:
+    """Where a value was written, and its parts, as nested as the value is."""
 
-    # where its parts were written, by the steps that lead to them; ``()`` is the whole
-    places: Mapping[Steps, Place] = field(default_factory=dict, repr=False)
+    place: Place = Place()
+    parts: dict[str | int, Mark] = field(default_factory=dict)
+    place_of_others: Place | None = None  # that of parts without a mark; None: ``place``
+
+    def at(self, step: str | int) -> Mark:
+        """Return the mark of a part."""
+        return self.parts.get(step) or Mark(self.place if self.place_of_others is None else self.place_of_others)
+
+    def with_part(self, steps: Steps, mark: Mark) -> Mark:
+        """Return the same, with another mark for one part."""
+        if not steps:
+            return mark
+        part = self.at(steps[0]).with_part(steps[1:], mark)
+        return dataclasses.replace(self, parts={**self.parts, steps[0]: part})
+
+
+@dataclass(frozen=True)
+class Source:
+    """A part of a spec, and where it was written, for errors."""
+
+    mark: Mark = field(default=Mark(), repr=False)
     steps: Steps = ()  # which part: ``("wrappers", 1)``
-    otherwise: Place = field(default_factory=Place, repr=False)  # the place of anything not in ``places``
 
     def at(self, *steps: str | int) -> Source:
         """Return the source of a part of this part."""
-        return Source(self.places, (*self.steps, *steps), self.otherwise)
-
-    def with_place(self, steps: Steps, place: Place) -> Source:
-        """Return the same, with one part written elsewhere."""
-        return Source({**self.places, steps: place}, self.steps, self.otherwise)
+        mark = self.mark
+        for step in steps:
+            mark = mark.at(step)
+        return Source(mark, (*self.steps, *steps))
 
     @property
     def place(self) -> Place:
         """The place of this part, or of the smallest one that contains it."""
-        steps = self.steps
-        if not steps:
-            return self.places.get((), self.otherwise)
-        while steps and steps not in self.places:
-            steps = steps[:-1]
-        return self.places[steps] if steps else self.otherwise
-
-    @property
-    def file(self) -> str:
-        """The name of the file that the whole was read from, or ``""``."""
-        return self.places.get((), self.otherwise).file
+        return self.mark.place
 
     def label(self) -> str:
         """``"wrappers[1]"``, ``"backend.workers"``."""

@@ -114,7 +114,9 @@ class Plan:
 
     def as_game(self) -> Plan:
         """Return the plan of the same environment, which turned out to be a game."""
-        environment = with_wrappers(dataclasses.replace(self.environment, is_game=True), self.wrappers, self.n)
+        environment = with_wrappers(
+            dataclasses.replace(self.environment, is_game=True), self.wrappers, self.n, self.written.source
+        )
         reason = plan_backend(self.written, self.n, environment)[-1]
         return dataclasses.replace(self, environment=environment, reason=reason)
 
@@ -307,8 +309,7 @@ def _plan(spec: PipelineSpec) -> Plan:
     wrappers: tuple[PlannedWrapper, ...] = ()
     mistakes = Mistakes()
     with mistakes:
-        env_source = spec.source.at("env")
-        environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, env_source, spec.envs_per_engine)
+        environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source, spec.envs_per_engine)
         if spec.agents is not None and environment.env_spec is not None:
             got = f"got {environment.name}; leave it out"
             raise PlanError(f"{spec.where('agents')}: expected a game of several agents, {got}.")
@@ -321,7 +322,7 @@ def _plan(spec: PipelineSpec) -> Plan:
         runner, options, backend, reason = plan_backend(spec, n, environment, wrappers)
     mistakes.raise_all()
     assert environment is not None
-    environment = with_wrappers(environment, wrappers, n)
+    environment = with_wrappers(environment, wrappers, n, spec.source)
     draw = [wrapper.where for wrapper in wrappers if declared_by(wrapper.target).takes_frames]
     for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
         environment.refuse_undrawable(where)

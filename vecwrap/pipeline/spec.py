@@ -19,8 +19,8 @@ from vecwrap.errors import Mistakes, PlanError, SpecError, brief
 from vecwrap.pipeline.fields import KEYS, EnvTarget, read, refuse_unknown, write
 from vecwrap.pipeline.files import lineage, names_file, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.line import put, read_line, whole, write_line
-from vecwrap.pipeline.merge import Replace, merge
-from vecwrap.pipeline.places import Place, Source, Steps, fail
+from vecwrap.pipeline.merge import Marked, Replace, merge
+from vecwrap.pipeline.places import Mark, Place, Source, fail
 from vecwrap.pipeline.values import ByContent, Settings, by_name, names_of, same, shown, to_json
 from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, WrapperSpec
 from vecwrap.rows.step_result import Autoreset
@@ -299,48 +299,36 @@ class Layers:
     """The settings of a pipeline, written over each other, and where each of them was written."""
 
     settings: dict[str, Any] = field(default_factory=dict)
-    places: dict[Steps, Place] = field(default_factory=dict)
+    mark: Mark = field(default_factory=Mark)
     mistakes: Mistakes = field(default_factory=Mistakes)
 
     @classmethod
     def of(cls, spec: PipelineSpec) -> Layers:
         """Return the settings of a pipeline, over which others are written."""
-        return cls({key: getattr(spec, key) for key in KEYS}, dict(spec.source.places))
+        return cls({key: getattr(spec, key) for key in KEYS}, spec.source.mark)
 
     def add(self, data: Mapping[Any, Any], source: Source) -> None:
         """Write the keys of a file, of a section, or of a setting with dots over those so far; each is read once."""
+        marks = dict(self.mark.parts)
         for key, written in data.items():
             try:
                 refuse_unknown(key, KEYS, source)
-                old = self.settings.get(key)
+                old = Marked(self.settings.get(key), self.mark.at(key))
                 at = source.at(key)
-                self.settings[key] = read(key, merge(old, written, at), at)
+                value, marks[key] = merge(old, Marked(written, at.mark), at.steps)
+                self.settings[key] = read(key, value, at)
             except (SpecError, PlanError) as error:
                 self.mistakes.add(error)
-                continue
-            self._mark(key, written, at, is_change=old is not None and isinstance(written, Mapping))
-        if () in source.places:
-            self.places[()] = source.places[()]
-
-    def _mark(self, key: str, written: Any, source: Source, *, is_change: bool) -> None:
-        """Note where a key was written; of a change, the value itself is still where it was."""
-        length = len(source.steps)
-        below = {steps: place for steps, place in source.places.items() if steps[:length] == source.steps}
-        if not is_change:
-            self.places = {steps: place for steps, place in self.places.items() if steps[:1] != (key,)}
-            self.places[(key,)] = source.place
-        elif "name" not in written:
-            below.pop(source.steps, None)
-        self.places.update({(key, *steps[length:]): place for steps, place in below.items()})
+        self.mark = dataclasses.replace(self.mark, parts=marks)
 
     def spec(self) -> PipelineSpec:
         self.mistakes.raise_all(self.settings.get("wrappers") or ())
-        return _made_of(self.settings, Source(self.places))
+        return _made_of(self.settings, Source(self.mark))
 
 
 def _read(data: Any, source: Source, look: Callable[[Layers], None] | None = None) -> PipelineSpec:
     """Read files, the outermost base first; ``look`` sees each before the one that extends it changes its wrappers."""
-    layers = Layers()
+    layers = Layers(mark=Mark(source.place, place_of_others=Place()))
     files = lineage(data, source)
     for said, where in files:
         layers.add(said, where)
@@ -366,10 +354,10 @@ def overridden(
             fail(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
         data: dict[str, Any] = {}
         with layers.mistakes:
-            refuse_unknown(first, [*KEYS, *BACKEND_OPTIONS], Source(otherwise=place))
+            refuse_unknown(first, [*KEYS, *BACKEND_OPTIONS], Source(Mark(place)))
             path = f"backend.{key}" if key in BACKEND_OPTIONS else key
             put(data, path, Replace(changes[key]))
-            layers.add(data, Source({tuple(path.split(".")): place}, (), place))
+            layers.add(data, Source(Mark(place)))
     return layers.spec()
 
 
@@ -403,7 +391,7 @@ _MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
 def load_without_imports(path: Path) -> PipelineSpec:
     """Read a pipeline file, and refuse it as ``refuse_imports`` does, before a signature of its wrappers is needed."""
     with brief:
-        return _read(*read_file(path), look=lambda layers: _refuse(layers.settings, Source(layers.places)))
+        return _read(*read_file(path), look=lambda layers: _refuse(layers.settings, Source(layers.mark)))
 
 
 def refuse_imports(spec: PipelineSpec) -> None:
