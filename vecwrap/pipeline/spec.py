@@ -400,38 +400,30 @@ def refuse_imports(spec: PipelineSpec) -> None:
     Arguments count because wrappers import some of them (``trigger`` of ``video``), and wrappers of other packages may
     do anything with theirs. Names alone lead only to what is installed and registered.
     """
-    _refuse(vars(spec), spec.source)
+    _refuse(dict(spec.settings()), spec.source)
 
 
 def _refuse(settings: Mapping[str, Any], source: Source) -> None:
-    said = {key: value for key, value in settings.items() if key in _MAY_IMPORT}
-    for where, text in _imports(said, source):
+    data = {key: write(key, value) for key, value in settings.items() if key in _MAY_IMPORT and value is not None}
+    for where, text in _imports(data, source):
         fail(where, f"expected nothing to import or to connect to (--no-imports), got {shown(text)}")
 
 
-def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
-    """What would be imported, and where it was written."""
-    if isinstance(value, WrapperSpec):
-        if ":" in value.name:
-            yield str(value.source), value.name
-        given: list[tuple[str | int, Any]] = [*enumerate(value.args), *value.kwargs.items()]
-        for key, argument in given:
-            for _, text in _imports(argument, source):
-                yield value.where_argument(key), text
-    elif isinstance(value, BackendSpec):
-        if ":" in value.name:
-            yield str(source), value.name
-        yield from _imports({**value.options}, source)
-    elif isinstance(value, Mapping):
+def _imports(value: Any, source: Source) -> Iterator[tuple[Source, str]]:
+    """What would be imported, as a file would hold it, and where it was written."""
+    if isinstance(value, str):
+        text = value.removesuffix(":")  # behind the path of a wrapper without arguments
+        if is_import_path(text) or (":" in text and "env" in source.steps[-2:]):
+            yield source, text
+    elif isinstance(value, dict):
         for key, inner in value.items():
-            yield from _imports(key, source.at(key))
+            at = source.at(key)
+            yield from _imports(key, Source(at.mark, source.steps))
             if source.steps[-1:] == ("backend",) and key in _CONNECTS and inner is not None:
-                yield str(source.at(key)), key
+                yield at, key
             if source.steps == ("eval", "wrappers") and str(key).isdigit() and isinstance(inner, str):
-                inner = WrapperSpec.parse(inner, source.at(key))  # it replaces the wrapper of this number
-            yield from _imports(inner, source.at(key))
-    elif isinstance(value, (list, tuple)):
+                inner = WrapperSpec.parse(inner, at).to_data()  # it replaces the wrapper of this number
+            yield from _imports(inner, at)
+    elif isinstance(value, list):
         for index, inner in enumerate(value):
             yield from _imports(inner, source.at(index))
-    elif isinstance(value, str) and (is_import_path(value) or (":" in value and "env" in source.steps[-2:])):
-        yield str(source), value
