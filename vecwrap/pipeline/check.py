@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import gymnasium
@@ -15,9 +13,9 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
 from vecwrap.pipeline import rules, rules_of_games
 from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.findings import Fault, Finding, Severity, finding_at, written_place
 from vecwrap.pipeline.plan import Plan, plan, plan_around
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
-from vecwrap.pipeline.spots import Fault, Severity
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
 
@@ -51,57 +49,6 @@ _NO_LONGER_FOUND = {
     "no_seed": "a pipeline without a seed is no longer reported",
     "restarts_not_asked_for": "limits on restarts without restarts are no longer reported",
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One mistake in a pipeline.
-
-    Attributes:
-        id: the rule's name; ``docs/checks.md`` has a paragraph of that name.
-        severity: ``"error"``: it cannot be built, or not be repeated; ``"warning"``: it can, but is probably not
-            intended.
-        file: the file, as its name was given; ``""`` if it is not in a file.
-        line: the line in the file, counted from 1; None if there is none.
-        place: ``'wrappers[1] "framestack"'``, a key of the pipeline, or ``""``.
-        wrapper: the wrapper's name, or ``""``.
-        reason: what is wrong.
-        fix: what to do; ``""`` if the reason includes it.
-
-    >>> (finding,) = check("CartPole-v1 n=2 backend=dummy | framestack:4")
-    >>> finding.id, finding.severity, finding.where
-    ('zero_padding', 'warning', 'wrappers[0] "framestack"')
-    >>> finding.to_dict()["fix"]
-    'Use padding=first.'
-    """
-
-    id: str
-    severity: Severity
-    file: str
-    line: int | None
-    place: str
-    wrapper: str
-    reason: str
-    fix: str = ""
-
-    @property
-    def where(self) -> str:
-        """``'pong.yaml:7: wrappers[1] "framestack"'``."""
-        file = f"{self.file}:{self.line}" if self.line is not None else self.file
-        return ": ".join(filter(None, (file, self.place)))
-
-    @property
-    def docs(self) -> str:
-        """Where to read more."""
-        return f"docs/checks.md#{self.id}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON."""
-        return {**dataclasses.asdict(self), "docs": self.docs}
-
-    def __str__(self) -> str:
-        parts = (self.where, f"{self.severity} {self.id}", " ".join(filter(None, (self.reason, self.fix))))
-        return ": ".join(filter(None, parts))
 
 
 def check(
@@ -215,7 +162,7 @@ def _findings_in(planned: Plan) -> Iterator[Finding]:
     for name, rule in RULES.items():
         for fault in rule(planned):
             if id(fault.place) not in silent:
-                yield finding_at(name, severity_of(name), fault, planned)
+                yield finding_at(name, severity_of(name), fault, planned.written)
 
 
 def severity_of(name: str) -> Severity:
@@ -223,29 +170,12 @@ def severity_of(name: str) -> Severity:
     return "error" if name == "empty_pool" else "warning"
 
 
-def finding_at(name: str, severity: Severity, fault: Fault, planned: Plan) -> Finding:
-    """Return a fault as a finding, with the place where the pipeline writes it."""
-    if isinstance(fault.place, PlannedWrapper):
-        where, wrapper = fault.place.spec.source.place, fault.place.spec.name
-        file, place = where.file, _written(fault.place)
-    else:
-        where, wrapper = planned.written.source.at(*fault.place.split(".")).place, ""
-        file, place = where.file or planned.written.source.place.file, fault.place
-    return Finding(name, severity, file, where.line, place, wrapper, fault.reason, fault.fix)
-
-
-def _written(wrapper: WrapperSpec | PlannedWrapper) -> str:
-    """``'wrappers[1] "framestack"'``: a wrapper's place within its file."""
-    source = wrapper.source if isinstance(wrapper, WrapperSpec) else wrapper.spec.source
-    return wrapper.where.removeprefix(str(source.place))
-
-
 def _refusal(
     id: str, error: VecwrapError, file: str, about: Iterable[WrapperSpec | PlannedWrapper | str] = ()
 ) -> Finding:
     """Split an error's text: ``FILE:LINE: wrappers[1] "framestack": what is wrong``; it may be about a wrapper."""
     text, line = str(error), None
-    for place in (*(place if isinstance(place, str) else _written(place) for place in about), ""):
+    for place in (*(place if isinstance(place, str) else written_place(place) for place in about), ""):
         file_and_line = r"(?:(.+?)(?::(\d+))?: )?" if place else rf"({re.escape(file)})(?::(\d+))?: "
         if found := re.match(file_and_line + re.escape(place), text):
             file, text = found[1] or "", text[found.end() :].lstrip(":, ")

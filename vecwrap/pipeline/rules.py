@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from vecwrap.pipeline.findings import Fault
 from vecwrap.pipeline.plan import Plan
 from vecwrap.pipeline.spots import (
     CLIPS,
@@ -19,7 +20,6 @@ from vecwrap.pipeline.spots import (
     OBSERVATION_NORMALIZERS,
     REWARD_NORMALIZERS,
     STACKS,
-    Fault,
     Spot,
     spots,
 )

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from gymnasium import spaces
 
 from vecwrap.errors import VecwrapError
+from vecwrap.pipeline.findings import Fault
 from vecwrap.pipeline.plan import Plan
 from vecwrap.pipeline.spots import (
     CLIPS,
     OBSERVATION_NORMALIZERS,
     REWARD_NORMALIZERS,
     STACKS,
-    Fault,
     Spot,
     spots,
 )

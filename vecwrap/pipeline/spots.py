@@ -1,10 +1,10 @@
-"""What rules look at: a plan's wrappers in their places, with the spaces before and after each; and what they find."""
+"""What rules look at: a plan's wrappers in their places, with the spaces before and after each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any
 
 from gymnasium import spaces
 
@@ -12,17 +12,6 @@ from vecwrap.pipeline.plan import Plan
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.members import Key
 from vecwrap.sources.stages import Stage
-
-Severity: TypeAlias = Literal["error", "warning"]
-
-
-class Fault(NamedTuple):
-    """One mistake: the wrapper to move, change or leave out, or a key of the pipeline; what is wrong; what to do."""
-
-    place: PlannedWrapper | str
-    reason: str
-    fix: str
-
 
 # Wrappers of one kind. Gymnasium's do the same inside each sub-environment, and are named by their import paths.
 OBSERVATION_NORMALIZERS = (

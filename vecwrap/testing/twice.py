@@ -20,11 +20,10 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, VecwrapError
 from vecwrap.pipeline.build import build_plan
-from vecwrap.pipeline.check import Finding, finding_at
 from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.findings import Fault, Finding, Severity, finding_at
 from vecwrap.pipeline.plan import into, plan
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
-from vecwrap.pipeline.spots import Fault, Severity
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.compare import Different, assert_same, rows_of
@@ -140,7 +139,8 @@ def play_twice(
         if name in compared(len(wrappers)):
             k, one = _shortest(chains, name, compared, steps)
             place = planned.wrappers[k - 1] if k else "env"
-            findings.append(finding_at(name, OF_STREAMS[name][0], one.fault(place, bool(wrappers), k is None), planned))
+            fault = one.fault(place, bool(wrappers), k is None)
+            findings.append(finding_at(name, OF_STREAMS[name][0], fault, planned.written))
     return tuple(findings)
 
 
