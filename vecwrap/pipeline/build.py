@@ -19,6 +19,7 @@ from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import Mistakes, PlanError, brief
+from vecwrap.pipeline.around_vector import put_around
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.fields import KEYS, refuse_unknown
 from vecwrap.pipeline.files import is_folder
@@ -360,7 +361,7 @@ def wrap(
         raise PlanError(f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; {remedy}")
     with brief:
         for wrapper in planned:
-            env = wrapper.around_vector(env)
+            env = put_around(wrapper, env)
     wrapped: VecEnv = env
     record_wrapped(wrapped, planned, settings)
     return wrapped
@@ -379,7 +380,7 @@ def build_plan(
         made = [env]
         for wrapper in checked.wrappers:
             if wrapper.runs_in == "parent":
-                env = wrapper.around_vector(env)
+                env = put_around(wrapper, env)
                 made.append(env)
         shown = checked.of_made(made)
         if checked.pipeline.render_mode == "human":

@@ -16,10 +16,11 @@ from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.findings import Fault, Finding, Severity, finding_at, written_place
 from vecwrap.pipeline.plan import Plan, plan, plan_around
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
+from vecwrap.pipeline.static_plan import StaticPlan
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
 
-RULES: Mapping[str, Callable[[Plan], Iterator[Fault]]] = {
+RULES: Mapping[str, Callable[[StaticPlan], Iterator[Fault]]] = {
     rule.__name__: rule for rule in (*rules.RULES, *rules_of_games.RULES)
 }
 

@@ -1,20 +1,12 @@
-"""What a plan shows: the spaces after each wrapper, and everything else, as text or data.
-
-The spaces are determined with one sub-environment before n of them are started. It is made where the backend would make
-it, with the wrappers that run there; those of the vector are then put around a backend that has n rows but only that
-one sub-environment.
-"""
+"""What a plan shows: the spaces after each wrapper, and everything else, as text or data."""
 
 from __future__ import annotations
 
-import dataclasses
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown, to_builtins
 from vecwrap.pipeline.wrappers import PlannedWrapper
@@ -27,30 +19,6 @@ from vecwrap.sources.description import (
     space_text,
 )
 from vecwrap.sources.stages import Stage
-
-# -- around the vector ------------------------------------------------------------------------------------------------
-
-
-def outer_stages(env: VecEnv, wrappers: Sequence[PlannedWrapper], inside: Stage) -> tuple[Stage, ...]:
-    """Try vector wrappers around each other, inner first, and close all; one that refuses is skipped.
-
-    Nothing is written: wrappers are made without the arguments that are paths.
-    """
-    stages = []
-    try:
-        for wrapper in wrappers:
-            refusal = None
-            try:
-                env = wrapper.around_vector(env, without_files=True)
-            except PlanError as error:
-                refusal = error
-            stages.append(dataclasses.replace(Stage.of(env, refusal), stacks=inside.stacks))
-    finally:
-        env.close()
-    return tuple(stages)
-
-
-# -- what is shown ----------------------------------------------------------------------------------------------------
 
 WIDTH = 80
 _SPACE = 25  # the most characters of a space in the table; a longer one gets a line

@@ -13,7 +13,6 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.pipeline.findings import Fault
-from vecwrap.pipeline.plan import Plan
 from vecwrap.pipeline.spots import (
     CLIPS,
     FRAME_SKIPS,
@@ -23,11 +22,12 @@ from vecwrap.pipeline.spots import (
     Spot,
     spots,
 )
+from vecwrap.pipeline.static_plan import StaticPlan
 from vecwrap.rows.members import name_of
 from vecwrap.sources.description import space_text
 
 
-def clip_hides_bounds(plan: Plan) -> Iterator[Fault]:
+def clip_hides_bounds(plan: StaticPlan) -> Iterator[Fault]:
     """``clip_action`` outside ``rescale_action``.
 
     It hides the bounds, for example -1 to 1, from an agent that squashes its actions into them (SAC, TD3, DDPG). For
@@ -45,7 +45,7 @@ def clip_hides_bounds(plan: Plan) -> Iterator[Fault]:
             )
 
 
-def normalize_images(plan: Plan) -> Iterator[Fault]:
+def normalize_images(plan: StaticPlan) -> Iterator[Fault]:
     """Running statistics of uint8 images.
 
     A mean and a variance per pixel amplify pixels that hardly ever change, and turn bytes into float32. Networks for
@@ -65,7 +65,7 @@ def normalize_images(plan: Plan) -> Iterator[Fault]:
                 )
 
 
-def normalize_stack(plan: Plan) -> Iterator[Fault]:
+def normalize_stack(plan: StaticPlan) -> Iterator[Fault]:
     """Observations normalised after they are stacked.
 
     A stack holds k copies of one quantity, which get k different means and variances, and with zero padding the zeros
@@ -90,7 +90,7 @@ def normalize_stack(plan: Plan) -> Iterator[Fault]:
         )
 
 
-def normalize_twice(plan: Plan) -> Iterator[Fault]:
+def normalize_twice(plan: StaticPlan) -> Iterator[Fault]:
     """A second normaliser of values that are already normalised.
 
     The outer one keeps statistics of numbers whose scale shifts while the inner one learns. ``normalize`` does both
@@ -106,7 +106,7 @@ def normalize_twice(plan: Plan) -> Iterator[Fault]:
                 yield Fault(spot.wrapper, f"{inner[-1].label} normalises {what} already.", "Leave one of the two out.")
 
 
-def reward_inside_normalize(plan: Plan) -> Iterator[Fault]:
+def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
     """Rewards clipped or scaled before they are normalised.
 
     ``normalize_reward`` divides by the standard deviation of what it sees: a factor inside it cancels out, and the
@@ -138,7 +138,7 @@ def reward_inside_normalize(plan: Plan) -> Iterator[Fault]:
             )
 
 
-def stack_twice(plan: Plan) -> Iterator[Fault]:
+def stack_twice(plan: StaticPlan) -> Iterator[Fault]:
     """A stack of stacks.
 
     An engine that stacks by itself (ale-py's and EnvPool's do, by default by four), an environment that already stacks,
@@ -158,7 +158,7 @@ def stack_twice(plan: Plan) -> Iterator[Fault]:
             )
 
 
-def time_aware_in_frames(plan: Plan) -> Iterator[Fault]:
+def time_aware_in_frames(plan: StaticPlan) -> Iterator[Fault]:
     """A time that ends at a fraction of its limit.
 
     ``time_aware`` counts agent steps, but without ``limit`` it uses the environment's time limit, which inside
@@ -181,7 +181,7 @@ def time_aware_in_frames(plan: Plan) -> Iterator[Fault]:
             )
 
 
-def time_limit_in_frames(plan: Plan) -> Iterator[Fault]:
+def time_limit_in_frames(plan: StaticPlan) -> Iterator[Fault]:
     """A time limit that counts frames.
 
     Inside ``atari`` or ``frame_skip``, a step is only one of the frames of an agent step. If frames are intended
@@ -202,7 +202,7 @@ def time_limit_in_frames(plan: Plan) -> Iterator[Fault]:
             )
 
 
-def time_limit_never_acts(plan: Plan) -> Iterator[Fault]:
+def time_limit_never_acts(plan: StaticPlan) -> Iterator[Fault]:
     """A time limit above the environment's own, which ends every episode first.
 
     ``time_limit`` adds a limit to that of the registration, which ``env_kwargs: {max_episode_steps: ...}`` replaces,
@@ -239,7 +239,7 @@ def _frames_inside(spot: Spot) -> int:
     return math.prod(skip.frames for skip in spot.inside(*FRAME_SKIPS))
 
 
-def _own_limits(plan: Plan) -> Iterator[tuple[int, str, str, int]]:
+def _own_limits(plan: StaticPlan) -> Iterator[tuple[int, str, str, int]]:
     """The environment's own limits: in its steps, in words, the argument that sets it, and its count for one step.
 
     Of several environments, each with such a limit, the longest.
@@ -262,7 +262,7 @@ def _limits_of(spec: EnvSpec | None) -> Iterator[tuple[int, str, str, int]]:
         yield frames // least, f"{frames:,} frames", "max_num_frames_per_episode", least
 
 
-def zero_padding(plan: Plan) -> Iterator[Fault]:
+def zero_padding(plan: StaticPlan) -> Iterator[Fault]:
     """Stacks of float vectors that start with zeros.
 
     For images, zero is black: nothing was there before. For measured quantities such as an angle or a speed, it is a

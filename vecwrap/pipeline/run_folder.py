@@ -21,9 +21,9 @@ from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import read_text
 from vecwrap.pipeline.paths import moved
 from vecwrap.pipeline.places import Place
-from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.run_facts import other_versions, read_facts
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec, load_without_imports
+from vecwrap.pipeline.static_plan import plan_statically
 from vecwrap.pipeline.values import Settings
 from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, STATISTICS
 
@@ -79,7 +79,7 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     path = folder / PIPELINE
     text = read_text(path, follow=False)
     spec = PipelineSpec.from_yaml(text, str(path), folder) if imports else load_without_imports(path)
-    resolved = plan(spec).pipeline
+    resolved = plan_statically(spec).pipeline
     if facts.get("hash_version", HASH_VERSION) == HASH_VERSION:  # another version gives the same pipeline another hash
         _refuse_others(folder, hashes, resolved.hash, f"{PIPELINE} beside it is", facts)
     return Run(folder, resolved, facts, statistics)

@@ -18,9 +18,9 @@ from vecwrap.pipeline.fields import write
 from vecwrap.pipeline.merge import with_argument
 from vecwrap.pipeline.paths import moved
 from vecwrap.pipeline.places import MAX_DEPTH, Source, fail
-from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.registry import wrappers
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec
+from vecwrap.pipeline.static_plan import StaticPlan, plan_statically
 from vecwrap.pipeline.values import as_data, copied, is_mapping, is_scalar, shown
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
@@ -82,7 +82,7 @@ def with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
     else:
         changed[found] = with_argument(changed[found], "dir", str(folder), Source())
         if isinstance(section.get("wrappers"), tuple) and old is not None:
-            section = moved(plan(spec).pipeline, old, folder.absolute()).eval
+            section = moved(plan_statically(spec).pipeline, old, folder.absolute()).eval
     return dataclasses.replace(spec, wrappers=tuple(changed), eval=section)
 
 
@@ -91,7 +91,7 @@ def laid_open(spec: PipelineSpec) -> PipelineSpec:
     parts = plan_wrappers(spec.wrappers)
     if not any(part.preset for part in parts):
         return spec
-    evaluation = plan(spec).pipeline.eval if spec.eval else spec.eval
+    evaluation = plan_statically(spec).pipeline.eval if spec.eval else spec.eval
     return dataclasses.replace(spec, wrappers=tuple(part.spec for part in parts), eval=evaluation)
 
 
@@ -119,7 +119,7 @@ def _folder_of(wrapper: WrapperSpec) -> Path | None:
     return None if folder is None else Path(directory or "", folder)
 
 
-def refuse_unwritable(planned: Plan) -> None:
+def refuse_unwritable(planned: StaticPlan) -> None:
     """Refuse a monitor whose folder nothing can be written into, before anything is started."""
     for folder in folders_of(planned.pipeline, "monitor"):
         refuse_unwritable_folder(folder)
@@ -187,7 +187,7 @@ def refuse_homeless(config: Any, spec: PipelineSpec) -> None:
 # -- what the folder says of the pipeline -----------------------------------------------------------------------------
 
 
-def record_run(env: VecEnv, planned: Plan, config: Mapping[str, Any] | None) -> None:
+def record_run(env: VecEnv, planned: StaticPlan, config: Mapping[str, Any] | None) -> None:
     """Have each monitor's folder say which pipeline the run was of."""
     for wrapper in env.chain:
         if isinstance(wrapper, Monitor) and wrapper.record is not None:
@@ -209,7 +209,7 @@ def record_wrapped(env: VecEnv, planned: Sequence[PlannedWrapper], config: Mappi
             monitor.record.config = config
 
 
-def describe(planned: Plan, folder: Path) -> Described:
+def describe(planned: StaticPlan, folder: Path) -> Described:
     """What ``run.json`` and ``pipeline.yaml`` say of a pipeline, with paths relative to the folder."""
     pipeline = moved(planned.pipeline, folder, Path())  # so that the folder can be moved
     settings, missing = _shown(pipeline)
@@ -249,7 +249,7 @@ def _by_name(value: Any) -> Any:
     return value if is_scalar(value) else shown(value)
 
 
-def modules_of(planned: Plan) -> tuple[str, ...]:
+def modules_of(planned: StaticPlan) -> tuple[str, ...]:
     """The modules that a pipeline's stream comes from."""
     targets: list[Any] = [wrapper.target for wrapper in planned.wrappers]
     for part in planned.environment.each:
@@ -263,6 +263,6 @@ def _module(target: Any) -> str:
     return module_of(target)
 
 
-def versions(planned: Plan) -> dict[str, str]:
+def versions(planned: StaticPlan) -> dict[str, str]:
     """The versions of everything that a pipeline's stream comes from: Python and installed distributions."""
     return library_versions(modules_of(planned))

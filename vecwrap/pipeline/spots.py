@@ -8,7 +8,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from vecwrap.pipeline.plan import Plan
+from vecwrap.pipeline.static_plan import StaticPlan
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.members import Key
 from vecwrap.sources.stages import Stage
@@ -38,7 +38,7 @@ FRAME_SKIPS: Mapping[str, str] = {  # the argument that says how many frames
 class Spot:
     """A wrapper in its place; the stages are None if no sub-environment was made, ``after`` also if it is refused."""
 
-    plan: Plan
+    plan: StaticPlan
     index: int
     wrapper: PlannedWrapper
     before: Stage | None
@@ -90,7 +90,7 @@ class Spot:
         return {key: member for key, member in members.items() if isinstance(member, spaces.Box)}
 
 
-def spots(plan: Plan, *names: str) -> Iterator[Spot]:
+def spots(plan: StaticPlan, *names: str) -> Iterator[Spot]:
     """The wrappers with these names, inner first; all if none is given."""
     stages: tuple[Stage | None, ...] = plan.stages or (None,) * (len(plan.wrappers) + 1)
     for index, wrapper in enumerate(plan.wrappers):

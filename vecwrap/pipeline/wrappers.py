@@ -12,14 +12,12 @@ from typing import Any, Literal
 
 import gymnasium
 
-from vecwrap.env.vec_env import VecEnv
-from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of, for_each
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.signatures import Bound, Signature, section
 from vecwrap.pipeline.values import as_data, is_path, shown
 from vecwrap.pipeline.words import WrapperSpec, read_wrappers
-from vecwrap.sources.declares import declared_by
+from vecwrap.sources.declares import Declares, declared_by
 from vecwrap.sources.factories import WrapSubEnv, refusal
 from vecwrap.sources.import_paths import import_path, import_target, is_import_path
 from vecwrap.wrappers.presets import Preset
@@ -52,20 +50,6 @@ class PlannedWrapper:
     def around_sub_env(self) -> WrapSubEnv:
         """The wrapper as a callable for a worker."""
         return WrapSubEnv(self.target, self.bound.args, dict(self.bound.kwargs), self.where)
-
-    def around_vector(self, env: VecEnv, *, without_files: bool = False) -> VecEnv:
-        left_out = declared_by(self.target).path_parameters if without_files else frozenset()
-        kwargs = {key: value for key, value in self.bound.kwargs.items() if key not in left_out}
-        with placed(self.where):
-            wrapped = self.target(env, *self.bound.args, **kwargs)
-        if not isinstance(wrapped, VecEnv):
-            raise PlanError(
-                f"{self.where}: expected a vecwrap.VecEnv from it, got {type(wrapped).__name__}. Derive it from "
-                "vecwrap.VecEnvWrapper."
-            )
-        if not hasattr(wrapped, "single_observation_space"):
-            raise PlanError(f"{self.where}: expected its __init__ to call super().__init__(env), which it does not.")
-        return wrapped
 
 
 def plan_wrappers(words: Iterable[WrapperSpec]) -> tuple[PlannedWrapper, ...]:
@@ -192,7 +176,7 @@ def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
     while isinstance(kind, functools.partial):
         kind = kind.func
     if isinstance(kind, type):
-        if issubclass(kind, VecEnvWrapper):
+        if issubclass(kind, gymnasium.vector.VectorEnv) and issubclass(kind, Declares):  # a VecEnvWrapper
             return "parent"
         if issubclass(kind, gymnasium.Wrapper):
             return "worker"
