@@ -11,8 +11,7 @@ from vecwrap.pipeline.environments import find_environment
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_file, names_file, read_yaml
 from vecwrap.pipeline.places import Mark, Place, Source, fail
-from vecwrap.pipeline.run_facts import other_versions
-from vecwrap.pipeline.run_folder import Run, read_run
+from vecwrap.pipeline.run_folder import Run, other_versions, read_run
 from vecwrap.pipeline.run_output import folder_of, laid_open, outermost, with_folder
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, overridden, refuse_imports
 from vecwrap.pipeline.values import scalar, shown

@@ -386,7 +386,8 @@ def build_plan(
         if checked.pipeline.render_mode == "human":
             env = Viewer(env)
         for part in env.chain:
-            part.pipeline, part.plan = checked.pipeline, shown
+            part.pipeline = checked.pipeline
+            part.plan = shown
             if isinstance(part, Declares):
                 part.on_pipeline(checked.pipeline)
         record_run(env, checked, config)

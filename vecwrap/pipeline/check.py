@@ -93,7 +93,8 @@ def check(
                 raise SpecError(f"expected an environment built from a pipeline, got {pipeline!r}, assembled by hand.")
             pipeline = pipeline.pipeline
         elif isinstance(pipeline, gymnasium.vector.VectorEnv):
-            engine, pipeline = pipeline, PipelineSpec(type(pipeline), n=pipeline.num_envs)
+            engine = pipeline
+            pipeline = PipelineSpec(type(pipeline), n=pipeline.num_envs)
         spec = in_mode(as_spec(pipeline), mode, settings)
     except (SpecError, PlanError) as error:
         return not_read(error, str(pipeline))
@@ -116,7 +117,9 @@ def refuse_unknown(ignore: Collection[str], ids: Collection[str]) -> None:
 
 def not_read(error: VecwrapError, pipeline: str) -> tuple[Finding, ...]:
     """Report an error raised before there was a pipeline; a PlanError is about a wrapper of the evaluation."""
-    kind = "refused" if isinstance(error, PlanError) else "unreadable"
+    kind = "unreadable"
+    if isinstance(error, PlanError):
+        kind = "refused"
     found = [
         _refusal(kind, each, pipeline if str(each).startswith(f"{pipeline}:") else "")
         for each in error.mistakes or (error,)
@@ -168,18 +171,24 @@ def _findings_in(planned: Plan) -> Iterator[Finding]:
 
 def severity_of(name: str) -> Severity:
     """The severity of a rule's findings: an error if ``build`` refuses them."""
-    return "error" if name == "empty_pool" else "warning"
+    if name == "empty_pool":
+        return "error"
+    return "warning"
 
 
 def _refusal(
     id: str, error: VecwrapError, file: str, about: Iterable[WrapperSpec | PlannedWrapper | str] = ()
 ) -> Finding:
     """Split an error's text: ``FILE:LINE: wrappers[1] "framestack": what is wrong``; it may be about a wrapper."""
-    text, line = str(error), None
+    text = str(error)
+    line = None
     for place in (*(place if isinstance(place, str) else written_place(place) for place in about), ""):
-        file_and_line = r"(?:(.+?)(?::(\d+))?: )?" if place else rf"({re.escape(file)})(?::(\d+))?: "
+        file_and_line = r"(?:(.+?)(?::(\d+))?: )?"
+        if not place:
+            file_and_line = rf"({re.escape(file)})(?::(\d+))?: "
         if found := re.match(file_and_line + re.escape(place), text):
-            file, text = found[1] or "", text[found.end() :].lstrip(":, ")
+            file = found[1] or ""
+            text = text[found.end() :].lstrip(":, ")
             line = int(found[2]) if found[2] else None
             break
     wrapper = place.partition('"')[2].rstrip('"')

@@ -82,7 +82,9 @@ class Environment:
         (make,) = self.factories
         if isinstance(make, MakeGame):
             return make.spec.entry_point
-        return make.func if isinstance(make, MakeByCalling) else make
+        if isinstance(make, MakeByCalling):
+            return make.func
+        return make
 
     @property
     def is_shipped(self) -> bool:
@@ -128,7 +130,9 @@ class Environment:
             )
         for name in () if signature.any_name else kwargs:
             if name not in signature.names:
-                what = "render_mode" if name == "render_mode" else self.kwargs_source.at(name).label()
+                what = "render_mode"
+                if name != "render_mode":
+                    what = self.kwargs_source.at(name).label()
                 remedy = _near(name, signature.names)
                 raise PlanError(f"{self.source}: {called} does not take {name}, so {what} has nowhere to go.{remedy}")
 
@@ -228,7 +232,9 @@ def _find_one(
 def engine_of(entry_point: Any) -> str | None:
     """Return the package that an environment's module needs, if its distribution does not install it by default."""
     needed = of_module(_NEEDS, entry_point)
-    return None if needed is None else needed[0]
+    if needed is None:
+        return None
+    return needed[0]
 
 
 def of_module(table: Mapping[str, Known], entry_point: Any) -> Known | None:
@@ -298,7 +304,9 @@ def _registered_as(name: str) -> EnvSpec | None:
     except (gymnasium.error.Error, ValueError):  # ValueError: a version of too many digits
         return None
     latest = find_highest_version(namespace, short) if version is None else None
-    return None if latest is None else registry.get(f"{name}-v{latest}")
+    if latest is None:
+        return None
+    return registry.get(f"{name}-v{latest}")
 
 
 def _refuse_near_miss(target: str, name: str, source: Source) -> None:
@@ -335,7 +343,9 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
 def _as_path(name: str) -> str:
     """How a name with dots, which may be a module or what is in one, is written as an import path; else ``""``."""
     path = ":".join(name.rsplit(".", 1))
-    return f' An import path has a colon before its last part: "{path}".' if is_import_path(path) else ""
+    if is_import_path(path):
+        return f' An import path has a colon before its last part: "{path}".'
+    return ""
 
 
 def _near(name: str, known: Iterable[str], module: str = "") -> str:

@@ -45,7 +45,8 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
     (``in_evaluation``): ``atari`` plays whole games with raw rewards, and wrappers that write files use their own
     folder.
     """
-    section, source = dict(spec.eval), spec.source.at("eval")
+    section = dict(spec.eval)
+    source = spec.source.at("eval")
     words = _wrappers(spec.wrappers, section.pop("wrappers", None), source.at("wrappers"))
     wrappers = tuple(part for word in words for part in _parts_in_evaluation(word))
     if section.get("training") is None:
@@ -101,4 +102,6 @@ def _parts_in_evaluation(word: WrapperSpec) -> tuple[WrapperSpec, ...]:
         return (word,)
     parts = tuple(wrapper.spec for wrapper in plan_wrappers([word]))
     asked = tuple(_in_evaluation(part, of_training=True) for part in parts)
-    return (word,) if asked == parts else asked
+    if asked == parts:
+        return (word,)
+    return asked

@@ -49,7 +49,9 @@ class Row:
 
     @property
     def arguments(self) -> str:
-        return self.wrapper.arguments if self.wrapper else ""
+        if self.wrapper:
+            return self.wrapper.arguments
+        return ""
 
     @property
     def observations(self) -> str:
@@ -73,7 +75,9 @@ class Row:
         if self.before is None:
             return space_text(space)
         before = self.before.action_space
-        return "" if before == space else f"{space_text(space)} from the agent → {space_text(before)}"
+        if before == space:
+            return ""
+        return f"{space_text(space)} from the agent → {space_text(before)}"
 
     @property
     def words(self) -> list[str]:
@@ -83,7 +87,9 @@ class Row:
     def bytes_per_step(self, n: int) -> int | None:
         """The size of n observations, or of as many as come out; None if unknown, or if it varies."""
         size = None if self.after is None else bytes_of(self.after.observation_space)
-        return None if self.after is None or size is None else (self.after.num_rows or n) * size
+        if self.after is None or size is None:
+            return None
+        return (self.after.num_rows or n) * size
 
 
 @dataclass(frozen=True)
@@ -157,17 +163,24 @@ class Explanation:
         if row.wrapper is not None:
             at_end = at_end_of(row.wrapper.target)
         else:
-            at_end = _IN_MODE[self.pipeline.autoreset_mode.value] if row.after else ""
-        return [*notes, f"at an episode's end: {_lower(at_end)}"] if at_end else notes
+            at_end = ""
+            if row.after:
+                at_end = _IN_MODE[self.pipeline.autoreset_mode.value]
+        if at_end:
+            return [*notes, f"at an episode's end: {_lower(at_end)}"]
+        return notes
 
     def _backend(self) -> str:
         """How it is run, in a line."""
-        backend, options = self.pipeline.backend, self.pipeline.backend.options
+        backend = self.pipeline.backend
+        options = self.pipeline.backend.options
         line = f"backend {backend.name}"
         held, own = self.shares
         if held:
             each = f"{held[0]}" if min(held) == max(held) else f"{min(held)} or {max(held)}"
-            workers = f"{len(held)} workers" if len(held) > 1 else "1 worker"
+            workers = "1 worker"
+            if len(held) > 1:
+                workers = f"{len(held)} workers"
             what = f"{'game' if self.agents else 'sub-environment'}{'s' * (each != '1')}"
             line += f": {workers}, {each} {what} each, started "
             line += f"by {options['start_method']}" if options.get("start_method") else "as fresh interpreters"
@@ -243,7 +256,9 @@ def _wrapped(text: str, indent: str = "") -> list[str]:
 def _lower(text: str) -> str:
     """The text as the rest of a sentence; a name in capitals stays as it is."""
     text = text.replace("`", "")
-    return text if text[:2].isalpha() and text[:2].isupper() else text[:1].lower() + text[1:]
+    if text[:2].isalpha() and text[:2].isupper():
+        return text
+    return text[:1].lower() + text[1:]
 
 
 def _stage_data(stage: Stage | None) -> dict[str, Any] | None:

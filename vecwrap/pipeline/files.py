@@ -33,7 +33,8 @@ _SCHEMA = "$schema"
 
 def read_file(path: Path) -> tuple[Any, Source]:
     """Read a file, JSON if it is named so, else YAML: its contents and where they were written."""
-    text, name = read_text(path), str(path)
+    text = read_text(path)
+    name = str(path)
     document = read_json(text, name) if path.suffix == ".json" else read_yaml(text, name)
     return document.value, document.source(path.parent)
 
@@ -64,8 +65,12 @@ def lineage(data: Any, source: Source) -> list[tuple[Mapping[Any, Any], Source]]
         seen.append(Path(file).resolve())
     while True:
         if not isinstance(data, Mapping):
-            got = "an empty file" if data is None and source.place.file else shown(data)
-            such_as = "n: 8" if found else "env: CartPole-v1"
+            got = "an empty file"
+            if not (data is None and source.place.file):
+                got = shown(data)
+            such_as = "env: CartPole-v1"
+            if found:
+                such_as = "n: 8"
             fail(source, f'expected the keys of a pipeline, such as "{such_as}", got {got}')
         found.append(({key: value for key, value in data.items() if key not in (_EXTENDS, _SCHEMA)}, source))
         base = data.get(_EXTENDS)
@@ -234,7 +239,8 @@ def read_yaml(text: str, name: str) -> Document:
 def _yaml_events(events: Iterator[Any], name: str) -> Iterator[_Event]:
     begun = False
     for event in events:
-        kind, line = type(event).__name__, event.start_mark.line + 1
+        kind = type(event).__name__
+        line = event.start_mark.line + 1
         tag = getattr(event, "tag", None)
         if tag is not None and not (kind == "ScalarEvent" and tag in _TEXT_TAGS):
             remedy = "a pipeline file holds plain values only. Remove it"

@@ -85,7 +85,8 @@ def _needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str
         needed = declared_by(wrapper.target).environment_kwargs(registered, *wrapper.bound.args, **wrapper.bound.kwargs)
     for key, value in needed.items():
         if environment.kwargs.get(key, value) != value:
-            given, name = shown(environment.kwargs[key]), wrapper.spec.name
+            given = shown(environment.kwargs[key])
+            name = wrapper.spec.name
             takes_it = key in Signature.of(wrapper.target).names
             raise PlanError(
                 f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} needs it, got {given}. "

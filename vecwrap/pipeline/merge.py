@@ -123,7 +123,9 @@ def merge_wrappers(wrappers: Sequence[WrapperSpec], over: Mapping[Any, Any], sou
 def find_wrapper(wrappers: Sequence[WrapperSpec], step: Any, source: Source) -> int:
     """Return the number of the wrapper that a name or number refers to."""
     names = [wrapper.name for wrapper in wrappers]
-    known = f" They are {', '.join(names)}, inner first." if names else " There are none."
+    known = " There are none."
+    if names:
+        known = f" They are {', '.join(names)}, inner first."
     if _is_number(step):
         if int(step) >= len(wrappers):
             fail(source.at(step), f"there are {len(wrappers)} wrappers, numbered from 0.{known}")

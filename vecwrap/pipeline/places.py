@@ -20,7 +20,11 @@ class Place:
     directory: Path | None = None  # what paths written there are relative to; None: the working directory
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: " if self.line is not None else f"{self.file}: " if self.file else ""
+        if self.line is not None:
+            return f"{self.file}:{self.line}: "
+        if self.file:
+            return f"{self.file}: "
+        return ""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,11 @@ class Mark:
 
     def at(self, step: str | int) -> Mark:
         """Return the mark of a part."""
-        return self.parts.get(step) or Mark(self.place if self.place_of_others is None else self.place_of_others)
+        if step in self.parts:
+            return self.parts[step]
+        if self.place_of_others is None:
+            return Mark(self.place)
+        return Mark(self.place_of_others)
 
     def with_part(self, steps: Steps, mark: Mark) -> Mark:
         """Return the same, with another mark for one part."""
@@ -66,7 +74,12 @@ class Source:
         """``"wrappers[1]"``, ``"backend.workers"``."""
         label = ""
         for step in self.steps:
-            label += f"[{step}]" if isinstance(step, int) else f".{step}" if label else str(step)
+            if isinstance(step, int):
+                label += f"[{step}]"
+            elif label:
+                label += f".{step}"
+            else:
+                label = step
         return printable(label) or "pipeline"
 
     def __str__(self) -> str:
@@ -76,4 +89,6 @@ class Source:
 def fail(where: Source | str, message: str) -> NoReturn:
     """Raise a SpecError that begins with the place and ends with a full stop; long messages are cut."""
     message = printable(message if len(message) < 1000 else f"{message[:997]}...")
-    raise SpecError(f"{where}: {message}{'' if message.endswith(('?', '.')) else '.'}")
+    if not message.endswith(("?", ".")):
+        message += "."
+    raise SpecError(f"{where}: {message}")

@@ -58,7 +58,9 @@ class Plan(StaticPlan):
         if rows:
             return [EngineFactory(make, rows)] * (self.n // rows)
         made = [SubEnvFactory(make, self._inside) for make in self.environment.factories]
-        return made if self.environment.parts else made * self.n
+        if self.environment.parts:
+            return made
+        return made * self.n
 
     @property
     def _inside(self) -> tuple[WrapSubEnv, ...]:
@@ -77,7 +79,8 @@ class Plan(StaticPlan):
         """Start the backend, with the wrappers of the sub-environments but without those of the vector."""
         if self.environment.is_game and self.agents is None:
             with self._look() as one:
-                agents, padding = one.get_attr("agents")[0], one.get_attr("padding")[0]
+                agents = one.get_attr("agents")[0]
+                padding = one.get_attr("padding")[0]
             return dataclasses.replace(self, agents=agents, padding=padding).start()
         options = dict(self.backend_options)
         if self.agents is not None and options.get("envs_per_worker") is not None:
@@ -102,7 +105,8 @@ class Plan(StaticPlan):
             asked = {key: self.backend_options.get(key) for key in ("start_method", "start_timeout")}
             settings |= {"workers": 1, **asked}
         runner: Any = registry.backends.load("dummy" if self.in_this_process else "subprocess")
-        makes, known = self.environment.factories, self.environment
+        makes = self.environment.factories
+        known = self.environment
         if known.is_game:
             looks: list[Any] = [LookAtGame(makes[0], known.name, known.render_mode, self._seats)]
         elif known.engine_rows:
@@ -155,15 +159,20 @@ class Plan(StaticPlan):
     @property
     def explanation(self) -> Explanation:
         """What is shown of it, as text and as data."""
-        inside = "parent" if self.in_this_process else "worker"
+        inside = "worker"
+        if self.in_this_process:
+            inside = "parent"
         stages = self.stages or (None,) * (len(self.wrappers) + 1)
         each = self.pipeline.env_kwargs
         words = f"env_kwargs of each: {shown(each)}" if isinstance(each, tuple) else seats(self.agents, self.padding)
         rows = [Row(self.environment.name, inside, words, after=stages[0])]
         for wrapper, before, after in zip(self.wrappers, stages, stages[1:], strict=False):
-            runs_in = inside if wrapper.runs_in == "worker" else "parent"
+            runs_in = "parent"
+            if wrapper.runs_in == "worker":
+                runs_in = inside
             rows.append(Row(wrapper.spec.name, runs_in, wrapper.words, wrapper, before, after))
-        held, own = [], 0
+        held = []
+        own = 0
         if issubclass(self.backend, Processes):
             asked = self.backend_options
             of_each = self.environment.engine_rows or 1

@@ -55,7 +55,9 @@ def normalize_images(plan: StaticPlan) -> Iterator[Fault]:
     Right: ``PongNoFrameskip-v4 | atari | scale_obs``
     """
     for spot in spots(plan, *OBSERVATION_NORMALIZERS):
-        instead = "normalize_reward for the rewards" if spot.name == "normalize" else "scale_obs for values from 0 to 1"
+        instead = "scale_obs for values from 0 to 1"
+        if spot.name == "normalize":
+            instead = "normalize_reward for the rewards"
         for key, box in spot.boxes().items():
             if box.dtype == np.uint8 and len(box.shape) >= 2:
                 yield Fault(
@@ -119,7 +121,8 @@ def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
         normalizers = spot.outside(*REWARD_NORMALIZERS)
         if not normalizers:
             continue
-        outer, clips = normalizers[0], spot.argument("clip_reward")
+        outer = normalizers[0]
+        clips = spot.argument("clip_reward")
         if spot.name == "scale_reward":
             yield Fault(
                 spot.wrapper, f"{outer.label} divides by the spread, so the factor cancels out.", "Leave it out."
@@ -193,7 +196,8 @@ def time_limit_in_frames(plan: StaticPlan) -> Iterator[Fault]:
     for spot in spots(plan, "time_limit"):
         skips = spot.outside(*FRAME_SKIPS)
         if skips and skips[0].frames > 1:
-            outer, limit = skips[0], spot.argument("max_episode_steps")
+            outer = skips[0]
+            limit = spot.argument("max_episode_steps")
             yield Fault(
                 spot.wrapper,
                 f"it counts frames, not agent steps: {outer.label} holds an action for {outer.frames}, so {limit:,} "
@@ -213,8 +217,11 @@ def time_limit_never_acts(plan: StaticPlan) -> Iterator[Fault]:
     """
     own = list(_own_limits(plan))
     for spot in spots(plan, "time_limit"):
-        limit, frames = spot.argument("max_episode_steps"), _frames_inside(spot)
-        held = f", {limit * frames:,} of the environment's own steps" if frames > 1 else ""
+        limit = spot.argument("max_episode_steps")
+        frames = _frames_inside(spot)
+        held = ""
+        if frames > 1:
+            held = f", {limit * frames:,} of the environment's own steps"
         for steps, ends, key, skip in own:
             if 0 < steps < limit * frames:
                 yield Fault(

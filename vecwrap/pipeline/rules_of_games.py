@@ -115,7 +115,9 @@ def statistics_of_all_seats(plan: StaticPlan) -> Iterator[Fault]:
     """
     for spot in spots(plan, "opponents"):
         for inner in spot.inside(*OBSERVATION_NORMALIZERS, *REWARD_NORMALIZERS):
-            fix = "Put it outside." if "reward" in inner.name else "Use scale_obs, or training: false."
+            fix = "Use scale_obs, or training: false."
+            if "reward" in inner.name:
+                fix = "Put it outside."
             yield Fault(inner.wrapper, f"its statistics are of all seats of {spot.label}, and go on changing.", fix)
 
 

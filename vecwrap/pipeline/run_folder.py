@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+import vecwrap
 from vecwrap.env.saving import read_state
 from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import SpecError, cut, paths_looked_at, printable
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import read_text
 from vecwrap.pipeline.paths import moved
-from vecwrap.pipeline.places import Place
-from vecwrap.pipeline.run_facts import other_versions, read_facts
+from vecwrap.pipeline.places import Place, fail
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec, load_without_imports
 from vecwrap.pipeline.static_plan import plan_statically
 from vecwrap.pipeline.values import Settings
 from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, STATISTICS
+
+_MOST_VERSIONS = 1000  # each is looked up
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,20 @@ def _refuse_missing(folder: Path) -> None:
         )
 
 
+def read_facts(path: Path) -> Mapping[str, Any]:
+    """Read ``run.json``; empty if there is none."""
+    if not os.path.lexists(path):
+        return {}
+    try:
+        facts = json.loads(read_text(path, follow=False))
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{path}: this is not JSON: {error}.") from None
+    versions = facts.get("versions", {}) if isinstance(facts, dict) else None
+    if not isinstance(versions, dict) or len(versions) > _MOST_VERSIONS:
+        fail(str(path), "expected what `vecwrap run` writes, a mapping with the key versions")
+    return dict(facts)
+
+
 def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
     """Yield the name of each monitor file, and the pipeline that it says it is of."""
     for path in sorted(folder.glob("*monitor.csv")):
@@ -111,7 +130,9 @@ def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
 
 def _refuse_others(folder: Path, hashes: Mapping[str, str], expected: str, as_: str, facts: Mapping[str, Any]) -> None:
     then, now = other_versions(facts).get("vecwrap", ("", ""))
-    newer = f" (vecwrap {then} wrote it and this is {now}, in which a wrapper may differ.)" if then else ""
+    newer = ""
+    if then:
+        newer = f" (vecwrap {then} wrote it and this is {now}, in which a wrapper may differ.)"
     for name, found in hashes.items():
         if found != expected:
             raise SpecError(
@@ -119,3 +140,15 @@ def _refuse_others(folder: Path, hashes: Mapping[str, str], expected: str, as_: 
                 f"either was changed, or is of another run.{newer} To build the pipeline all the same, load "
                 f"{folder / PIPELINE} by itself."
             )
+
+
+def other_versions(facts: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
+    """The libraries whose versions differ, mapped to the version then and now (None: not installed)."""
+    now: dict[str, str | None] = {"python": platform.python_version(), "vecwrap": vecwrap.__version__}
+    for name in facts.get("versions", {}).keys() - now.keys():
+        try:
+            now[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            now[name] = None
+    then = facts.get("versions", {})
+    return {name: (str(then[name]), now[name]) for name in then if then[name] != now[name]}

@@ -21,7 +21,7 @@ from vecwrap.pipeline.places import MAX_DEPTH, Source, fail
 from vecwrap.pipeline.registry import wrappers
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec
 from vecwrap.pipeline.static_plan import StaticPlan, plan_statically
-from vecwrap.pipeline.values import as_data, copied, is_mapping, is_scalar, shown
+from vecwrap.pipeline.values import as_data, copied, is_mapping, is_scalar, shown, to_builtins
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
 from vecwrap.wrappers.monitor import Monitor
@@ -116,7 +116,9 @@ def _all_of(spec: PipelineSpec, name: str) -> list[int]:
 def _folder_of(wrapper: WrapperSpec) -> Path | None:
     folder = wrapper.kwargs.get("dir", wrapper.args[0] if wrapper.args else None)
     directory = wrapper.source.at(wrapper.name, "dir").place.directory
-    return None if folder is None else Path(directory or "", folder)
+    if folder is None:
+        return None
+    return Path(directory or "", folder)
 
 
 def refuse_unwritable(planned: StaticPlan) -> None:
@@ -150,13 +152,17 @@ def read_config(config: Any) -> dict[str, Any] | None:
     if config is None:
         return None
     if not is_mapping(config):
-        remedy = " Pass vars(...) of it." if hasattr(config, "__dict__") and not callable(config) else ""
+        remedy = ""
+        if hasattr(config, "__dict__") and not callable(config):
+            remedy = " Pass vars(...) of it."
         fail("config", f"expected a mapping of names to values, got {shown(config)}.{remedy}".removesuffix("."))
     return {_name(key, "config"): _as_json(value, f"config.{key}", 0) for key, value in config.items()}
 
 
 def _name(key: Any, where: str) -> str:
-    return key if isinstance(key, str) else fail(where, f"expected text as the name of a setting, got {shown(key)}")
+    if isinstance(key, str):
+        return key
+    return fail(where, f"expected text as the name of a setting, got {shown(key)}")
 
 
 def _as_json(value: Any, where: str, depth: int) -> Any:
@@ -170,7 +176,9 @@ def _as_json(value: Any, where: str, depth: int) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         fail(where, f'expected a finite number, since JSON has no other, got {value}; write it as text: "{value}"')
     if not is_scalar(value):
-        remedy = "; for an array, its tolist()" if hasattr(value, "tolist") else "; give its name, as text"
+        remedy = "; give its name, as text"
+        if hasattr(value, "tolist"):
+            remedy = "; for an array, its tolist()"
         fail(where, f"expected numbers, text, lists and dicts, as JSON has them, got {shown(value)}{remedy}")
     return value
 
@@ -238,15 +246,17 @@ def _shown(pipeline: PipelineSpec) -> tuple[dict[str, Any], list[str]]:
 
 
 def _by_name(value: Any) -> Any:
-    value = as_data(value)
-    if isinstance(value, WrapperSpec):
-        arguments = {str(key): _by_name(argument) for key, argument in [*enumerate(value.args), *value.kwargs.items()]}
-        return {value.name: arguments} if arguments else value.name
-    if is_mapping(value):
-        return {str(key): _by_name(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return list(map(_by_name, value))
-    return value if is_scalar(value) else shown(value)
+    return to_builtins(value, _name_of, for_json=True)
+
+
+def _name_of(value: Any) -> Any:
+    """What stands for a wrapper, with its arguments, and for an object of this process."""
+    if not isinstance(value, WrapperSpec):
+        return shown(value)
+    arguments = _by_name({**dict(enumerate(value.args)), **value.kwargs})
+    if arguments:
+        return {value.name: arguments}
+    return value.name
 
 
 def modules_of(planned: StaticPlan) -> tuple[str, ...]:

@@ -214,7 +214,9 @@ class PipelineSpec(ByContent):
     @property
     def each_env_kwargs(self) -> tuple[Mapping[str, Any], ...]:
         """The arguments for all sub-environments, or those for each."""
-        return self.env_kwargs if isinstance(self.env_kwargs, tuple) else (self.env_kwargs,)
+        if isinstance(self.env_kwargs, tuple):
+            return self.env_kwargs
+        return (self.env_kwargs,)
 
     @property
     def in_training(self) -> bool:
@@ -224,12 +226,16 @@ class PipelineSpec(ByContent):
         >>> learnt.in_training, learnt.override(training=True).in_training
         (False, True)
         """
-        return self.stats is None if self.training is None else self.training
+        if self.training is None:
+            return self.stats is None
+        return self.training
 
     @property
     def autoreset_mode(self) -> Autoreset:
         """The autoreset mode that was given, else same_step."""
-        return Autoreset.SAME_STEP if self.autoreset is None else Autoreset(self.autoreset)
+        if self.autoreset is None:
+            return Autoreset.SAME_STEP
+        return Autoreset(self.autoreset)
 
     @functools.cached_property
     def hash(self) -> str:

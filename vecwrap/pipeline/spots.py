@@ -57,7 +57,9 @@ class Spot:
     def keys(self) -> tuple[str, ...] | None:
         """The members of a Dict that it applies to; None for all."""
         keys = self.argument("keys")
-        return tuple(keys) if isinstance(keys, (list, tuple)) else None
+        if isinstance(keys, (list, tuple)):
+            return tuple(keys)
+        return None
 
     @property
     def frames(self) -> int:

@@ -64,7 +64,9 @@ def plan_statically(spec: PipelineSpec) -> StaticPlan:
 
 def _plan(spec: PipelineSpec) -> StaticPlan:
     """Plan the pipeline itself; its section ``eval`` stays as written."""
-    environment, n, words = None, spec.n or 1, _with_seats(spec)
+    environment = None
+    n = spec.n or 1
+    words = _with_seats(spec)
     wrappers: tuple[PlannedWrapper, ...] = ()
     mistakes = Mistakes()
     with mistakes:
@@ -120,10 +122,12 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
     if n > MOST:
         raise PlanError(f"{spec.where('n')}: expected at most {MOST:,} sub-environments, got {shown(n)}.")
     if entries and n != entries:
-        which, remedy = "mapping in env_kwargs", "Leave n out, or give one mapping for all."
+        which = "mapping in env_kwargs"
+        remedy = "Leave n out, or give one mapping for all."
         if isinstance(spec.env, tuple):
             of_ids = any(part.env_spec is not None for part in environment.parts)
-            which, remedy = "entry of env" if of_ids else "callable", "Leave n out."
+            which = "entry of env" if of_ids else "callable"
+            remedy = "Leave n out."
         raise PlanError(f"{spec.where('n')}: expected {entries}, one for each {which}, got {n}. {remedy}")
     if spec.batch_size is not None and not 1 <= spec.batch_size <= (MOST if environment.is_game else n):
         raise PlanError(f"{spec.where('batch_size')}: expected 1 to n={n}, got {spec.batch_size}.")

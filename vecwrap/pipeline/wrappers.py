@@ -109,7 +109,9 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
 
     def named(name: str, value: Any) -> Any:
         is_path_of_import = isinstance(value, str) and is_import_path(value)
-        return import_target(value, wrapper.where_argument(name)) if is_path_of_import else value
+        if is_path_of_import:
+            return import_target(value, wrapper.where_argument(name))
+        return value
 
     bound = dataclasses.replace(bound, kwargs={**bound.kwargs, **default_paths})
     if str in map(type, (*bound.args, *bound.kwargs.values())):
@@ -168,7 +170,9 @@ def _beside(directory: Path | None, path: Any) -> Any:
     if directory is None or not is_path(path):
         return path
     found = directory / Path(path).expanduser()
-    return str(found) if isinstance(path, str) else found
+    if isinstance(path, str):
+        return str(found)
+    return found
 
 
 def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
@@ -193,7 +197,9 @@ def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
         )
     first = [parameter.annotation for parameter in Signature.of(kind, skip=0).parameters[:1]]
     takes_vector = any(isinstance(one, type) and issubclass(one, gymnasium.vector.VectorEnv) for one in first)
-    return "parent" if takes_vector else "worker"
+    if takes_vector:
+        return "parent"
+    return "worker"
 
 
 def refuse_inside(wrappers: Iterable[PlannedWrapper], why: str) -> None:
