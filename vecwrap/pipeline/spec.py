@@ -142,8 +142,8 @@ class PipelineSpec(ByContent):
             file: its name, for errors.
             directory: the folder that its paths are relative to.
         """
-        document = read_yaml(text, file)
-        return cls.from_dict(document.value, document.source(directory))
+        document = read_yaml(text, file, directory)
+        return cls.from_dict(document.value, document.source)
 
     @classmethod
     def load(cls, path: str | Path) -> PipelineSpec:
