@@ -39,7 +39,8 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Print the plan: each wrapper, where it runs, its spaces and bytes, and what it does at an episode's end."""
-    spec, console = read_pipeline(pipeline, settings, evaluation=evaluation, imports=not no_imports), terminal()
+    spec = read_pipeline(pipeline, settings, evaluation=evaluation, imports=not no_imports)
+    console = terminal()
     planned = plan(spec).with_spaces()
     if as_json:
         print_json(planned.explanation.to_dict(), console)
@@ -84,7 +85,8 @@ def check_pipelines(
         raise SpecError("--steps: expected --twice beside it; without that, nothing is stepped")
     read = partial(read_pipeline, settings=settings, evaluation=evaluation, imports=not no_imports)
     played = (steps or STEPS) if twice else None
-    ignore, console = ignore or [], terminal()
+    ignore = ignore or []
+    console = terminal()
     refuse_unknown(ignore, [*REFUSALS, *OF_STREAMS, *RULES])
     for pipeline in pipelines:
         if names_file(pipeline) and not is_file(pipeline):
@@ -121,7 +123,9 @@ def _sum(findings: Sequence[Finding]) -> Text:
     errors = sum(finding.severity == "error" for finding in findings)
     warnings = len(findings) - errors
     counts = [f"{n} {what}{'s' * (n != 1)}" for n, what in ((errors, "error"), (warnings, "warning")) if n]
-    ignoring = " --ignore ID leaves out what is meant so." if warnings else ""
+    ignoring = ""
+    if warnings:
+        ignoring = " --ignore ID leaves out what is meant so."
     return Text.assemble((f"{' and '.join(counts)}.", "bold"), (ignoring, "dim"))
 
 
@@ -165,8 +169,11 @@ def list_names(
     ] = None,
 ) -> None:
     """List wrappers and backends with their parameters and defaults, and the findings of check."""
-    names, console = names or [], terminal()
-    wrappers, backends, findings = wrapper_rows(), backend_rows(), rule_rows()
+    names = names or []
+    console = terminal()
+    wrappers = wrapper_rows()
+    backends = backend_rows()
+    findings = rule_rows()
     known = [row.name for row in wrappers + backends] + [row.name for row in findings]
     for name in names:
         if name not in known:
@@ -177,7 +184,9 @@ def list_names(
     backends = [row for row in backends if row.name in (names or known)]
     findings = [row for row in findings if row.name in (names or known)]
     does = "what it does, and its parameters"
-    finds = "what check finds, and why it is a mistake" if in_full else "what check finds"
+    finds = "what check finds"
+    if in_full:
+        finds = "what check finds, and why it is a mistake"
     _print_table(
         ["wrapper", "runs in", does], [(row.name, row.where, _described(row, in_full)) for row in wrappers], console
     )

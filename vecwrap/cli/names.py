@@ -90,13 +90,17 @@ def _where(target: Callable[..., Any]) -> str:
         return ""
     if issubclass(target, VecEnvWrapper):
         return "parent"
-    return "worker" if issubclass(target, gymnasium.Wrapper) else ""
+    if issubclass(target, gymnasium.Wrapper):
+        return "worker"
+    return ""
 
 
 def summary(target: Any) -> str:
     """The first line of a docstring, or ``""``."""
     lines = (inspect.getdoc(target) or "").strip().splitlines()
-    return lines[0] if lines else ""
+    if lines:
+        return lines[0]
+    return ""
 
 
 def details(target: Any) -> str:

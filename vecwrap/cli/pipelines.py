@@ -73,7 +73,9 @@ def read_pipeline_or_run(
 
 def _warn_of_versions(run: Run) -> None:
     for name, (then, now) in other_versions(run.facts).items():
-        installed = "and is not installed" if now is None else f"and {now} is installed: the stream may differ"
+        installed = "and is not installed"
+        if now is not None:
+            installed = f"and {now} is installed: the stream may differ"
         warnings.warn(f"{run.folder}: {cut(name, 200)} was {cut(then, 200)}, {installed}", RuntimeWarning, stacklevel=2)
 
 
@@ -91,7 +93,8 @@ def read_settings(settings: Sequence[str] | None) -> dict[str, Any]:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
             fail("--set", f"expected KEY=VALUE, such as n=16 or wrappers.framestack.k=2, got {shown(setting)}")
-        key, text = key.strip(), text.strip()
+        key = key.strip()
+        text = text.strip()
         if text[:1] in ("[", "{"):
             read[key] = read_yaml(text, f"--set {key}").value
         else:
@@ -120,7 +123,9 @@ def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
     modes = [given.get("render_mode") for given in spec.each_env_kwargs]
     if spec.render_mode not in ("rgb_array", "human") and set(modes) != {"rgb_array"}:
         asked = spec.render_mode or next((mode for mode in modes if mode != "rgb_array"), None)
-        why = f"render_mode={shown(asked)}" if asked else "one that renders none"
+        why = "one that renders none"
+        if asked:
+            why = f"render_mode={shown(asked)}"
         fail("--record", f"expected an environment that renders images (rgb_array), got {why}")
     if out is None and outermost(spec, "video") is not None:
         return spec
@@ -135,9 +140,13 @@ def _folder(spec: PipelineSpec, out: Path | None) -> Path:
         return out
     name = Path(spec.source.place.file).stem
     if not name:
-        name = spec.env if isinstance(spec.env, str) else "run"
+        name = "run"
+        if isinstance(spec.env, str):
+            name = spec.env
     folder = Path("runs") / name.replace("/", "-").replace(":", "-")
-    return folder if spec.training is not False else folder / "eval"
+    if spec.training is not False:
+        return folder
+    return folder / "eval"
 
 
 def with_images(spec: PipelineSpec) -> PipelineSpec:
