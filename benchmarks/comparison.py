@@ -56,7 +56,7 @@ def compare_pipeline(
     say: Callable[[str], None] = lambda text: None,
 ) -> WorkResult:
     """Measure a user's pipeline and peers that can do the same work; its files go to a temporary folder meanwhile."""
-    mode = Autoreset.parse(spec.autoreset)
+    mode = spec.autoreset_mode
     if mode in ASKED_FOR:
         raise PlanError(
             f"{spec.where('autoreset')}: expected same_step or next_step, in which stepping alone goes on for ever, "

@@ -5,7 +5,8 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from vecwrap.cli.inspect import Row, RuleRow, backend_rows, rule_rows, wrapper_rows
+from vecwrap.cli.inspect import RuleRow, rule_rows
+from vecwrap.cli.names import Row, backend_rows, wrapper_rows
 
 WRAPPERS = """# Wrappers
 

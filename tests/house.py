@@ -17,6 +17,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "vecwrap"
 LONGEST = 503
+DEEPEST = 20
 NO_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
     *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ENCODING),
@@ -82,6 +83,18 @@ def circles(graph: Graph) -> list[list[str]]:
     return sorted(list(group) for group in groups if len(group) > 1)
 
 
+def deepest(graph: Graph) -> list[str]:
+    """The longest chain of nodes each of which leads to the next, in a graph without circles."""
+    chains: dict[str, list[str]] = {}
+
+    def chain(node: str) -> list[str]:
+        if node not in chains:
+            chains[node] = [node, *max(map(chain, sorted(graph.get(node, ()))), key=len, default=[])]
+        return chains[node]
+
+    return max(map(chain, sorted(graph)), key=len)
+
+
 def modules_graph(found: dict[str, File]) -> Graph:
     """Imports between modules; the face of the package and the entry point import what they like."""
     face = {PACKAGE.name, f"{PACKAGE.name}.__main__"}
@@ -136,6 +149,7 @@ def main() -> None:
     print("circles of modules:", circles(graph) or "none")
     print("circles of names at the top:", circles(tops_graph(graph)) or "none")
     if not circles(tops_graph(graph)):
+        print("deepest chain of imports:", len(deepest(graph)), " ".join(deepest(graph)))
         for number, level in reversed(list(enumerate(floors(tops_graph(graph)), 1))):
             print(f"floor {number}: {', '.join(level)}")
 

@@ -66,9 +66,15 @@ def test_there_is_no_circle(graph):
     assert house.circles(graph) == []
 
 
-def test_circles_and_floors_of_a_small_graph():
+def test_no_chain_of_imports_is_longer_than_a_head_follows(graph):
+    chain = house.deepest(graph)
+    assert len(chain) <= house.DEEPEST, " ".join(chain)
+
+
+def test_circles_floors_and_the_deepest_chain_of_a_small_graph():
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
     assert house.circles(graph) == [["b", "c"]]
+    assert house.deepest({"a": {"b", "c"}, "b": {"d"}, "c": set(), "d": set()}) == ["a", "b", "d"]
     assert house.floors({"a": {"b"}, "b": set(), "d": {"a", "b"}, "e": set()}) == [["b", "e"], ["a"], ["d"]]
 
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from vecwrap.pipeline.build import build as build
     from vecwrap.pipeline.build import load as load
     from vecwrap.pipeline.build import wrap as wrap
-    from vecwrap.pipeline.check import Finding as Finding
     from vecwrap.pipeline.check import check as check
+    from vecwrap.pipeline.findings import Finding as Finding
     from vecwrap.pipeline.registry import register_wrapper as register_wrapper
     from vecwrap.pipeline.spec import PipelineSpec as PipelineSpec
     from vecwrap.rows.step_result import StepResult as StepResult
@@ -63,7 +63,7 @@ _PUBLIC = {
     "Evaluation": "vecwrap.tools.evaluate",
     "watch": "vecwrap.live.notebook",
     "check": "vecwrap.pipeline.check",
-    "Finding": "vecwrap.pipeline.check",
+    "Finding": "vecwrap.pipeline.findings",
     "OpponentPool": "vecwrap.selfplay.pool",
     "PipelineSpec": "vecwrap.pipeline.spec",
     "VecEnv": "vecwrap.env.vec_env",

@@ -25,7 +25,7 @@ class Ale:
     def contenders(self, planned: Plan) -> Sequence[Contender]:
         """Return the engine of the same game."""
         game, settings, stack, kwargs = atari_only(planned, "AtariVectorEnv")
-        mode = Autoreset.parse(planned.pipeline.autoreset)
+        mode = planned.pipeline.autoreset_mode
         if mode not in (Autoreset.SAME_STEP, Autoreset.NEXT_STEP):
             cannot("AtariVectorEnv", f"it has no autoreset mode {mode.value}")
         n, batch_size = planned.n, planned.pipeline.batch_size

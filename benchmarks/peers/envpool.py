@@ -34,8 +34,8 @@ class EnvPool:
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
         """Return the engine of the same game or task."""
-        if Autoreset.parse(planned.pipeline.autoreset) not in (Autoreset.SAME_STEP, Autoreset.NEXT_STEP):
-            cannot("EnvPool", f"it has no autoreset mode {planned.pipeline.autoreset}")
+        if planned.pipeline.autoreset_mode not in (Autoreset.SAME_STEP, Autoreset.NEXT_STEP):
+            cannot("EnvPool", f"it has no autoreset mode {planned.pipeline.autoreset_mode.value}")
         task, arguments, note = _atari(planned) if planned.wrappers else _task(planned)
         n, batch_size = planned.n, planned.pipeline.batch_size
         arguments |= {"num_envs": n, "batch_size": batch_size or n, "seed": SEED}

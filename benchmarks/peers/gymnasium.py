@@ -12,7 +12,6 @@ from gymnasium.wrappers import vector as vector_wrappers
 from benchmarks.measure import Contender
 from benchmarks.peers.translation import Counterpart, Given, Work, cannot, translated, warm_forkserver, wrapped
 from vecwrap.pipeline.plan import Plan
-from vecwrap.rows.step_result import Autoreset
 from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.clip_action import ClipAction
@@ -29,7 +28,7 @@ class Gymnasium:
     names: tuple[str, ...] = ("Gymnasium Sync", "Gymnasium Async")
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
-        mode = Autoreset.parse(planned.pipeline.autoreset)
+        mode = planned.pipeline.autoreset_mode
         work = translated(
             planned,
             "Gymnasium",

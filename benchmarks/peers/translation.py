@@ -73,7 +73,7 @@ def translated(
     ``inner`` has equivalents that stand around each sub-environment, ``outer`` those around the vector. Wrappers of the
     sub-environments without an equivalent run there unchanged.
     """
-    mode = Autoreset.parse(planned.pipeline.autoreset)
+    mode = planned.pipeline.autoreset_mode
     if mode not in modes:
         cannot(peer, f"it has no autoreset mode {mode.value} (it has {', '.join(m.value for m in modes)})")
     if planned.pipeline.batch_size is not None and not batches:

@@ -107,6 +107,7 @@ def test_settings_reach_the_pipeline_and_those_of_make_vec_come_over_those_of_re
         ("CartPole-v1 autoreset=disabled", {}, AutoresetMode.DISABLED),
         ("CartPole-v1 autoreset=same_step", {}, AutoresetMode.SAME_STEP),
         ("CartPole-v1 autoreset=same_step", {"autoreset": "next_step"}, AutoresetMode.NEXT_STEP),
+        (vecwrap.PipelineSpec("CartPole-v1", autoreset="same_step"), {}, AutoresetMode.SAME_STEP),
         ("CartPole-v1", {"autoreset": AutoresetMode.SAME_STEP}, AutoresetMode.SAME_STEP),
     ],
 )

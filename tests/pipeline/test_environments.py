@@ -17,7 +17,7 @@ import vecwrap
 from vecwrap.errors import PlanError, SpecError, install_command
 from vecwrap.pipeline import environments
 from vecwrap.pipeline.environments import find_environment
-from vecwrap.pipeline.places import Place, Source
+from vecwrap.pipeline.places import Mark, Place, Source
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.sources.factories import MakeEnvironment, WrapSubEnv
@@ -257,8 +257,8 @@ def test_an_unknown_id_suggests_a_near_one() -> None:
 
 
 def test_a_place_in_a_file_is_named() -> None:
-    source = Source({("env",): Place("p.yaml", 3)}, ("env",))
-    assert message_of("CartPol-v1", source=source).startswith('p.yaml:3: env "CartPol-v1": unknown')
+    pipeline = Source(Mark(parts={"env": Mark(Place("p.yaml", 3))}))
+    assert message_of("CartPol-v1", pipeline=pipeline).startswith('p.yaml:3: env "CartPol-v1": unknown')
 
 
 @pytest.mark.usefixtures("without_ale")

@@ -8,7 +8,7 @@ import pytest
 
 import vecwrap
 from vecwrap.backends.workers.options import ProcessOptions
-from vecwrap.cli.inspect import argument_help
+from vecwrap.cli.names import argument_help
 from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.fields import KEYS

@@ -99,6 +99,41 @@ def test_a_backend_with_a_name_leaves_the_old_options_behind() -> None:
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("said", "steps", "place"),
+    [
+        ("wrappers: {framestack: {k: 2}}", ("wrappers", 1, "framestack", "k"), "child.yaml:2: "),
+        ("wrappers: {framestack: {k: 2}}", ("wrappers", 1), "base.yaml:7: "),
+        ("wrappers: {1: flatten}", ("wrappers", 1), "child.yaml:2: "),
+        ("wrappers: [flatten]", ("wrappers", 0), "child.yaml:2: "),
+        ("wrappers: [flatten]", ("wrappers", 1), "child.yaml:2: "),
+        ("backend: {workers: 3}", ("backend", "workers"), "child.yaml:2: "),
+        ("backend: {workers: 3}", ("backend", "daemon"), "base.yaml:3: "),
+        ("backend: {workers: 3}", ("backend",), "base.yaml:3: "),
+        ("backend: {name: shmem}", ("backend", "daemon"), "child.yaml:2: "),
+        ("env_kwargs: {a: {b: 1}}", ("env_kwargs", "a", "b"), "child.yaml:2: "),
+        ("env_kwargs: [{}, {a: 1}]", ("env_kwargs", "sutton_barto_reward"), "child.yaml:2: "),
+        ("eval: {seed: 6}", ("eval", "seed"), "child.yaml:2: "),
+        ("eval: {seed: 6}", ("eval", "n"), "base.yaml:9: "),
+        ("n: 8", ("start_index",), ""),
+    ],
+)
+def test_each_value_is_from_where_it_was_written(said: str, steps: tuple[str | int, ...], place: str) -> None:
+    written(base=BASE, child=f"extends: base.yaml\n{said}\n")
+    assert str(PipelineSpec.load("child.yaml").source.at(*steps).place) == place
+
+
+@pytest.mark.usefixtures("here")
+def test_each_mapping_of_a_list_is_from_where_it_was_written() -> None:
+    written(base="env: CartPole-v1\nenv_kwargs:\n  - a: 1\n  - a: 2\n    b: 3\n",
+            child="extends: base.yaml\nenv_kwargs: {1: {a: 4}}\n",
+            grandchild="extends: child.yaml\nn: 2\nenv_kwargs: {b: 5}\n")  # fmt: skip
+    source = PipelineSpec.load("grandchild.yaml").source.at("env_kwargs")
+    places = [str(source.at(index, name).place) for index in (0, 1) for name in ("a", "b")]
+    assert places == ["base.yaml:3: ", "grandchild.yaml:3: ", "child.yaml:2: ", "grandchild.yaml:3: "]
+
+
+@pytest.mark.usefixtures("here")
 def test_a_base_may_leave_out_what_the_file_says_and_null_resets() -> None:
     written(wrappers="wrappers: [framestack: 4]\nenv_kwargs: {a: 1}\nseed: 3\n",
             game="extends: wrappers.yaml\nenv: CartPole-v1\nenv_kwargs: null\nseed: null\n")  # fmt: skip

@@ -24,7 +24,7 @@ from vecwrap.backends.dummy import Dummy
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, PlanError, SpecError, VecwrapError
-from vecwrap.pipeline import plan as plan_module
+from vecwrap.pipeline import static_plan
 from vecwrap.pipeline.build import build_plan
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.registry import register_wrapper, wrappers
@@ -479,7 +479,7 @@ def test_auto_chooses_and_says_why(line: str, name: str, reason: str) -> None:
 
 
 def test_n_is_the_usable_cores_or_the_number_of_callables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "usable_cores", lambda: 5)
+    monkeypatch.setattr(static_plan, "usable_cores", lambda: 5)
     assert planned("PlanBlank-v0").n == 5
     assert plan(PipelineSpec((Blank, Blank))).n == 2
     with pytest.raises(PlanError, match=r"^n: expected 2, one for each callable, got 3\. Leave n out\.$"):

@@ -3,7 +3,7 @@
 import pytest
 
 import vecwrap
-from vecwrap.cli.inspect import wrapper_rows
+from vecwrap.cli.names import wrapper_rows
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.plan import plan

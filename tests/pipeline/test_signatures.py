@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from vecwrap.cli.inspect import summary
+from vecwrap.cli.names import summary
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.signatures import REQUIRED, Signature, checked, in_words
 from vecwrap.pipeline.values import for_file

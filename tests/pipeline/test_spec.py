@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.files import read_json, read_yaml, write_yaml
+from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import read_scalar, read_yaml_scalar, write_scalar, write_yaml_scalar
 from vecwrap.pipeline.words import BackendSpec, WrapperSpec
+from vecwrap.rows.step_result import Autoreset
 
 EXAMPLE = """\
 env: PongNoFrameskip-v4
@@ -524,3 +526,27 @@ def test_a_mistake_in_a_wrapper_is_told(wrapper: Any, message: str) -> None:
 def test_the_hash_of_a_spec_that_no_plan_resolved_is_not_given() -> None:
     with pytest.raises(SpecError, match=r"not known before a plan has filled in the defaults"):
         _ = PipelineSpec("CartPole-v1", n=1, wrappers=(WrapperSpec("framestack"),)).hash
+
+
+# -- the autoreset mode -----------------------------------------------------------------------------------------------
+
+
+def test_a_mode_that_was_given_is_told_from_the_default() -> None:
+    silent = PipelineSpec("CartPole-v1", n=2)
+    given = PipelineSpec("CartPole-v1", n=2, autoreset="same_step")
+    assert (silent.autoreset, given.autoreset) == (None, "same_step")
+    assert silent.autoreset_mode is given.autoreset_mode is Autoreset.SAME_STEP
+    assert silent != given
+    assert (str(silent), str(given)) == ("CartPole-v1 n=2", "CartPole-v1 n=2 autoreset=same_step")
+    assert PipelineSpec.from_yaml(given.to_yaml()) == PipelineSpec.parse(given.format()) == given
+    assert given.override(autoreset=None) == silent
+
+
+def test_the_mode_that_a_plan_uses_is_hashed_whether_it_was_given_or_not() -> None:
+    silent, given, other = (
+        plan(PipelineSpec("CartPole-v1", n=2, autoreset=mode)) for mode in (None, "same_step", "next_step")
+    )
+    assert silent.pipeline.hash == given.pipeline.hash != other.pipeline.hash
+    assert silent.pipeline.autoreset is None
+    assert str(silent) == str(given)
+    assert silent.explanation.to_dict() == given.explanation.to_dict()

@@ -89,7 +89,7 @@ def told_of_file(text: str) -> None:
 
     def from_json() -> PipelineSpec:
         document = read_json(text, "f.json")
-        return PipelineSpec.from_dict(document.value, document.source("f.json"))
+        return PipelineSpec.from_dict(document.value, document.source)
 
     told(from_json, r"f\.json(:\d+)?: .")
     told(lambda: PipelineSpec.parse(text), ".+: .")

@@ -93,8 +93,7 @@ def make_vec(
     if max_episode_steps is not None:
         settings["env_kwargs.max_episode_steps"] = max_episode_steps
     spec = in_mode(as_spec(pipeline), mode, settings)
-    says_mode = spec.autoreset != Autoreset.SAME_STEP.value or ("autoreset",) in spec.source.places
-    if "autoreset" not in settings and not says_mode:
+    if spec.autoreset is None:
         spec = spec.override(autoreset=Autoreset.NEXT_STEP.value)
     return build_plan(plan(spec), stats)
 

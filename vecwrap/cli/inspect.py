@@ -2,12 +2,11 @@
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
-import gymnasium
 import typer
 from rich.console import Console
 from rich.padding import Padding
@@ -15,23 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from vecwrap.cli.command import Evaluation, Json, NoImports, Pipeline, Settings, command, terminal
+from vecwrap.cli.names import Row, backend_rows, plain, wrapper_rows
 from vecwrap.cli.output import print_json
 from vecwrap.cli.pipelines import read_pipeline
-from vecwrap.env.options import RestartOptions
-from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, did_you_mean, printable_lines
-from vecwrap.pipeline.backends import find_runner, signature_of
-from vecwrap.pipeline.check import REFUSALS, RULES, Finding, check, not_read, refuse_unknown, severity_of
+from vecwrap.pipeline.check import REFUSALS, RULES, check, not_read, refuse_unknown, severity_of
 from vecwrap.pipeline.files import is_file, names_file
-from vecwrap.pipeline.places import Source
+from vecwrap.pipeline.findings import Finding
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.registry import NameTable, backends, wrappers
-from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, section
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.words import read_wrappers
-from vecwrap.pipeline.wrappers import at_end
 from vecwrap.testing.twice import OF_STREAMS, STEPS, play_twice
-from vecwrap.wrappers.presets import Preset
 
 # -- explain ----------------------------------------------------------------------------------------------------------
 
@@ -47,7 +39,8 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Print the plan: each wrapper, where it runs, its spaces and bytes, and what it does at an episode's end."""
-    spec, console = read_pipeline(pipeline, settings, evaluation=evaluation, imports=not no_imports), terminal()
+    spec = read_pipeline(pipeline, settings, evaluation=evaluation, imports=not no_imports)
+    console = terminal()
     planned = plan(spec).with_spaces()
     if as_json:
         print_json(planned.explanation.to_dict(), console)
@@ -92,7 +85,8 @@ def check_pipelines(
         raise SpecError("--steps: expected --twice beside it; without that, nothing is stepped")
     read = partial(read_pipeline, settings=settings, evaluation=evaluation, imports=not no_imports)
     played = (steps or STEPS) if twice else None
-    ignore, console = ignore or [], terminal()
+    ignore = ignore or []
+    console = terminal()
     refuse_unknown(ignore, [*REFUSALS, *OF_STREAMS, *RULES])
     for pipeline in pipelines:
         if names_file(pipeline) and not is_file(pipeline):
@@ -129,7 +123,9 @@ def _sum(findings: Sequence[Finding]) -> Text:
     errors = sum(finding.severity == "error" for finding in findings)
     warnings = len(findings) - errors
     counts = [f"{n} {what}{'s' * (n != 1)}" for n, what in ((errors, "error"), (warnings, "warning")) if n]
-    ignoring = " --ignore ID leaves out what is meant so." if warnings else ""
+    ignoring = ""
+    if warnings:
+        ignoring = " --ignore ID leaves out what is meant so."
     return Text.assemble((f"{' and '.join(counts)}.", "bold"), (ignoring, "dim"))
 
 
@@ -148,23 +144,6 @@ def _show_findings(findings: Sequence[Finding], pipeline: str, console: Console)
 
 
 # -- list -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Row:
-    """A wrapper or backend, with what its docstring says; ``wrappers`` is the line that a preset stands for."""
-
-    name: str
-    where: str  # "worker", "parent" or "preset"; "" for a backend, or if unknown until it is built
-    summary: str  # or why it cannot be imported
-    parameters: tuple[Parameter, ...]
-    help: Mapping[str, str]  # on each parameter
-    owner: str  # the package that registered it
-    wrappers: str = ""
-    any_name: bool = False
-    any_position: bool = False
-    at_end: str = ""
-    details: str = ""
 
 
 @dataclass(frozen=True)
@@ -190,8 +169,11 @@ def list_names(
     ] = None,
 ) -> None:
     """List wrappers and backends with their parameters and defaults, and the findings of check."""
-    names, console = names or [], terminal()
-    wrappers, backends, findings = wrapper_rows(), backend_rows(), rule_rows()
+    names = names or []
+    console = terminal()
+    wrappers = wrapper_rows()
+    backends = backend_rows()
+    findings = rule_rows()
     known = [row.name for row in wrappers + backends] + [row.name for row in findings]
     for name in names:
         if name not in known:
@@ -202,7 +184,9 @@ def list_names(
     backends = [row for row in backends if row.name in (names or known)]
     findings = [row for row in findings if row.name in (names or known)]
     does = "what it does, and its parameters"
-    finds = "what check finds, and why it is a mistake" if in_full else "what check finds"
+    finds = "what check finds"
+    if in_full:
+        finds = "what check finds, and why it is a mistake"
     _print_table(
         ["wrapper", "runs in", does], [(row.name, row.where, _described(row, in_full)) for row in wrappers], console
     )
@@ -254,16 +238,6 @@ def _described_rule(row: RuleRow, in_full: bool) -> Text:
 # -- what the tables of names hold ------------------------------------------------------------------------------------
 
 
-def wrapper_rows() -> list[Row]:
-    """Every named wrapper, sorted by name."""
-    return [_row(wrappers, name) for name in wrappers.names()]
-
-
-def backend_rows() -> list[Row]:
-    """Every named backend, sorted by name."""
-    return [_row(backends, name) for name in backends.names()]
-
-
 def rule_rows() -> list[RuleRow]:
     """Every kind of finding: those that ``build`` refuses, those of ``--twice``, then the rules, sorted by name."""
     rows = [_rule_row(name, "error", text) for name, text in REFUSALS.items()]
@@ -278,82 +252,4 @@ def _rule_row(name: str, kind: str, text: str) -> RuleRow:
     body = re.sub(r"(?m)^(Wrong|Right): .*\n?", "", body)
     paragraphs = (" ".join(paragraph.split()) for paragraph in body.split("\n\n"))
     reasons = "\n\n".join(filter(None, paragraphs))
-    return RuleRow(name, kind, _plain(summary), _plain(reasons), examples.get("Wrong", ""), examples.get("Right", ""))
-
-
-def _row(table: NameTable, name: str) -> Row:
-    try:
-        target: Any = table.load(name) if table is wrappers else find_runner(name, f'backend "{name}"')
-        owner = table.entry(name).owner
-    except (SpecError, PlanError) as error:  # an extra that is not installed, or a name that two packages claim
-        return Row(name, "", str(error), (), {}, "", any_name=True, any_position=True)
-    if table is backends:
-        help_of = argument_help(target.Options, "Attributes") | argument_help(RestartOptions, "Attributes")
-        signature = signature_of(target)
-    else:
-        help_of = argument_help(target)
-        signature = Signature.of(target, skip=0 if isinstance(target, Preset) else 1)
-    return Row(
-        name,
-        _where(target),
-        _plain(summary(target)),
-        signature.parameters,
-        help_of,
-        owner,
-        _wrappers(target, signature),
-        signature.any_name,
-        signature.any_position,
-        at_end(target) if table is wrappers and not isinstance(target, Preset) else "",
-        _plain(details(target)),
-    )
-
-
-def _wrappers(target: Callable[..., Any], signature: Signature) -> str:
-    if not isinstance(target, Preset) or any(p.default is REQUIRED for p in signature.parameters):
-        return ""
-    try:
-        return " | ".join(map(str, read_wrappers(target(), Source(steps=(summary(target),)))))
-    except Exception:  # one that rejects its own defaults; a pipeline that names it gets the error
-        return ""
-
-
-def _where(target: Callable[..., Any]) -> str:
-    if isinstance(target, Preset):
-        return "preset"
-    if not isinstance(target, type):
-        return ""
-    if issubclass(target, VecEnvWrapper):
-        return "parent"
-    return "worker" if issubclass(target, gymnasium.Wrapper) else ""
-
-
-def summary(target: Any) -> str:
-    """The first line of a docstring, or ``""``."""
-    lines = (inspect.getdoc(target) or "").strip().splitlines()
-    return lines[0] if lines else ""
-
-
-def details(target: Any) -> str:
-    """The text of a docstring between its first line and its sections and examples, or ``""``; a line per paragraph.
-
-    Lists, tables and blocks are left as they are.
-    """
-    body = (inspect.getdoc(target) or "").partition("\n")[2]
-    prose = re.split(r"^(?:[A-Z][\w' ]*:$|>>> )", body, maxsplit=1, flags=re.MULTILINE)[0].strip()
-    return "\n\n".join(text if text[:1] in "-| " else " ".join(text.split()) for text in prose.split("\n\n"))
-
-
-def argument_help(target: Any, title: str = "Args") -> dict[str, str]:
-    """Return a Google-style section's text for each name, in one line; a class's extends its base's."""
-    help_texts = {}
-    for documented in reversed(target.__mro__) if isinstance(target, type) else [target]:
-        text = section(documented, title) or section(getattr(documented, "__dict__", {}).get("__init__"), title)
-        for entry in re.split(r"^(?=\S)", text, flags=re.MULTILINE):
-            names, colon, words = entry.partition(":")
-            for name in names.split(", ") if colon else ():
-                help_texts[name.partition(" ")[0]] = _plain(" ".join(words.split()))
-    return help_texts
-
-
-def _plain(text: str) -> str:
-    return text.replace("``", "`")
+    return RuleRow(name, kind, plain(summary), plain(reasons), examples.get("Wrong", ""), examples.get("Right", ""))

@@ -10,12 +10,12 @@ from vecwrap.errors import cut
 from vecwrap.pipeline.environments import find_environment
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_file, names_file, read_yaml
-from vecwrap.pipeline.places import Place, Source, fail
-from vecwrap.pipeline.run_folder import VIDEOS, Run, other_versions, read_run
+from vecwrap.pipeline.places import Mark, Place, Source, fail
+from vecwrap.pipeline.run_folder import Run, other_versions, read_run
 from vecwrap.pipeline.run_output import folder_of, laid_open, outermost, with_folder
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, overridden, refuse_imports
 from vecwrap.pipeline.values import scalar, shown
-from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE
+from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, VIDEOS
 
 
 def read_pipeline(
@@ -73,7 +73,9 @@ def read_pipeline_or_run(
 
 def _warn_of_versions(run: Run) -> None:
     for name, (then, now) in other_versions(run.facts).items():
-        installed = "and is not installed" if now is None else f"and {now} is installed: the stream may differ"
+        installed = "and is not installed"
+        if now is not None:
+            installed = f"and {now} is installed: the stream may differ"
         warnings.warn(f"{run.folder}: {cut(name, 200)} was {cut(then, 200)}, {installed}", RuntimeWarning, stacklevel=2)
 
 
@@ -91,11 +93,12 @@ def read_settings(settings: Sequence[str] | None) -> dict[str, Any]:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
             fail("--set", f"expected KEY=VALUE, such as n=16 or wrappers.framestack.k=2, got {shown(setting)}")
-        key, text = key.strip(), text.strip()
+        key = key.strip()
+        text = text.strip()
         if text[:1] in ("[", "{"):
             read[key] = read_yaml(text, f"--set {key}").value
         else:
-            read[key] = scalar(text, Source(steps=(key,), otherwise=Place("--set")))
+            read[key] = scalar(text, Source(Mark(Place("--set")), (key,)))
     return read
 
 
@@ -120,7 +123,9 @@ def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
     modes = [given.get("render_mode") for given in spec.each_env_kwargs]
     if spec.render_mode not in ("rgb_array", "human") and set(modes) != {"rgb_array"}:
         asked = spec.render_mode or next((mode for mode in modes if mode != "rgb_array"), None)
-        why = f"render_mode={shown(asked)}" if asked else "one that renders none"
+        why = "one that renders none"
+        if asked:
+            why = f"render_mode={shown(asked)}"
         fail("--record", f"expected an environment that renders images (rgb_array), got {why}")
     if out is None and outermost(spec, "video") is not None:
         return spec
@@ -133,16 +138,22 @@ def _folder(spec: PipelineSpec, out: Path | None) -> Path:
     """The folder, relative to the working directory."""
     if out is not None:
         return out
-    name = Path(spec.source.file).stem if spec.source.file else spec.env if isinstance(spec.env, str) else "run"
+    name = Path(spec.source.place.file).stem
+    if not name:
+        name = "run"
+        if isinstance(spec.env, str):
+            name = spec.env
     folder = Path("runs") / name.replace("/", "-").replace(":", "-")
-    return folder if spec.training is not False else folder / "eval"
+    if spec.training is not False:
+        return folder
+    return folder / "eval"
 
 
 def with_images(spec: PipelineSpec) -> PipelineSpec:
     """Return the pipeline with image rendering, if it renders nothing yet and its environment supports that."""
     if spec.render_mode is not None or any("render_mode" in given for given in spec.each_env_kwargs):
         return spec
-    found = find_environment(spec.env, spec.env_kwargs, None, spec.source.at("env"))
+    found = find_environment(spec.env, spec.env_kwargs, None, spec.source)
     for part in found.each:
         try:
             creator = part.creator()

@@ -176,7 +176,7 @@ def refuse_taken(folder: Path) -> None:
 @paths_looked_at(SpecError)
 def _refuse_own_folder(spec: PipelineSpec) -> None:
     """Refuse ``RUN/pipeline.yaml`` whose monitor would write into RUN; the run itself writes elsewhere."""
-    file = Path(spec.source.file or ".")
+    file = Path(spec.source.place.file or ".")
     folder = folder_of(spec, "monitor")
     assert folder is not None
     is_own = file.name == PIPELINE and os.path.realpath(file.parent) == os.path.realpath(folder)

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from vecwrap.cli.command import command
-from vecwrap.cli.inspect import Row, argument_help, backend_rows, wrapper_rows
+from vecwrap.cli.names import Row, argument_help, backend_rows, wrapper_rows
 from vecwrap.pipeline.build import build
 from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.signatures import REQUIRED

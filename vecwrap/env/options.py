@@ -67,7 +67,9 @@ class RestartOptions(Options):
             raise PlanError(f"restart_backoff: expected seconds from 0, got {self.restart_backoff}")
 
         if self.recreate_every is not None and self.recreate_every < 1:
-            raise PlanError(f"recreate_every: expected at least 1 episode, or null for never, got {self.recreate_every}")
+            raise PlanError(
+                f"recreate_every: expected at least 1 episode, or null for never, got {self.recreate_every}"
+            )
 
     @property
     def restart(self) -> bool:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from vecwrap.pipeline.run_folder import VIDEOS
 from vecwrap.tools.runs import PATTERN
-from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE
+from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, VIDEOS
 
 PICTURE, POOL, RESULTS = "tiles.png", "pool.json", "results"
 MAX_ENTRIES = 10_000  # that are looked at, those of the folder itself first

@@ -28,13 +28,13 @@ from vecwrap.live.server import LOOPBACK, Page, serve
 from vecwrap.live.shares import StepShares
 from vecwrap.live.source import look_again, score_in_words, time_in_words
 from vecwrap.live.standing import standing
-from vecwrap.pipeline.run_folder import VIDEOS
 from vecwrap.rows.batch import Batch, copy, row
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.selfplay.opponents import Opponents
 from vecwrap.sources.factories import draws_none
 from vecwrap.tools.runs import LARGEST, Run, Seed, read_runs
 from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.recording.run_record import VIDEOS
 
 FRAMES_EACH = 0.2  # seconds between two frames of a row
 MOST_TILES, MOST_ROWS = 24, 512

@@ -42,7 +42,9 @@ def step_cost(specs: Sequence[EnvSpec | None], num_wrappers: int) -> float | Non
     """Return the microseconds that the dearest of these environments takes for a step; None if one is not known."""
     costs = [None if spec is None else of_module(STEP_COSTS, spec.entry_point) for spec in specs]
     known = [cost + num_wrappers * WRAPPER_COST for cost in costs if cost is not None]
-    return max(known) if len(known) == len(costs) else None
+    if len(known) == len(costs):
+        return max(known)
+    return None
 
 
 def choose(spec: PipelineSpec, n: int, cost: float | None, of: str = "sub-environment") -> tuple[str, str]:
@@ -67,15 +69,22 @@ def plan_backend(
 ) -> tuple[type[Runner], Mapping[str, Any], BackendSpec, str]:
     """Choose and check a backend: its runner, its options, its resolved spec, and why (``""`` if it was requested)."""
     inside = [wrapper for wrapper in wrappers if wrapper.runs_in == "worker"]
-    engine_rows, of, known, cost = spec.envs_per_engine, "sub-environment", False, None
+    engine_rows = spec.envs_per_engine
+    of = "sub-environment"
+    known = False
+    cost = None
     if environment is not None and environment.is_game:
         of = "game"
     elif engine_rows is not None:
         of = "engine"
     elif environment is not None and environment.is_shipped and all(wrapper.is_shipped for wrapper in inside):
-        known, cost = True, step_cost([part.env_spec for part in environment.each], len(inside))
-    given, number = dict(spec.backend.options), n // max(1, engine_rows or 1)  # of what is distributed
-    target, reason, restart = spec.backend.target, "", given.get("on_failure") == "restart"
+        known = True
+        cost = step_cost([part.env_spec for part in environment.each], len(inside))
+    given = dict(spec.backend.options)
+    number = n // max(1, engine_rows or 1)  # of what is distributed
+    target = spec.backend.target
+    reason = ""
+    restart = given.get("on_failure") == "restart"
     if restart and engine_rows is not None:
         raise PlanError(f"{where_option(spec, 'on_failure')}: an engine is not recreated; expected raise.")
     if given.get("recreate_every") is not None and engine_rows is not None:
@@ -143,7 +152,9 @@ def _refuse_unknown_options(spec: PipelineSpec, names: Sequence[str], where: str
 def where_option(spec: PipelineSpec, option: str) -> str:
     """``"pong.yaml:4: backend.workers"``; if not in a file, the name in ``build``: ``"workers"``."""
     source = spec.source.at("backend", option)
-    return str(source) if source.place.file else option
+    if source.place.file:
+        return str(source)
+    return option
 
 
 # -- what cannot be sent to a worker ----------------------------------------------------------------------------------

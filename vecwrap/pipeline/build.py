@@ -19,10 +19,11 @@ from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import Mistakes, PlanError, brief
+from vecwrap.pipeline.around_vector import put_around
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.fields import KEYS, refuse_unknown
 from vecwrap.pipeline.files import is_folder
-from vecwrap.pipeline.places import Place, Source, fail
+from vecwrap.pipeline.places import Mark, Place, Source, fail
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.run_folder import Run, read_run
 from vecwrap.pipeline.run_output import (
@@ -177,7 +178,7 @@ def build(
             with mistakes:
                 if key in KEYS:
                     fail(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
-                refuse_unknown(key, ["env", *given, *_OF_THE_RUN], Source(otherwise=Place("build")))
+                refuse_unknown(key, ["env", *given, *_OF_THE_RUN], Source(Mark(Place("build"))))
         mistakes.raise_all()
         spec = as_spec(env).override(**changes)
         if isinstance(spec.env, tuple):
@@ -363,7 +364,7 @@ def wrap(
         raise PlanError(f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; {remedy}")
     with brief:
         for wrapper in planned:
-            env = wrapper.around_vector(env)
+            env = put_around(wrapper, env)
     wrapped: VecEnv = env
     record_wrapped(wrapped, planned, settings)
     return wrapped
@@ -382,13 +383,14 @@ def build_plan(
         made = [env]
         for wrapper in checked.wrappers:
             if wrapper.runs_in == "parent":
-                env = wrapper.around_vector(env)
+                env = put_around(wrapper, env)
                 made.append(env)
         shown = checked.of_made(made)
         if checked.pipeline.render_mode == "human":
             env = Viewer(env)
         for part in env.chain:
-            part.pipeline, part.plan = checked.pipeline, shown
+            part.pipeline = checked.pipeline
+            part.plan = shown
             if isinstance(part, Declares):
                 part.on_pipeline(checked.pipeline)
         record_run(env, checked, config)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import gymnasium
@@ -15,13 +13,14 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
 from vecwrap.pipeline import rules, rules_of_games
 from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.findings import Fault, Finding, Severity, finding_at, written_place
 from vecwrap.pipeline.plan import Plan, plan, plan_around
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
-from vecwrap.pipeline.spots import Fault, Severity
+from vecwrap.pipeline.static_plan import StaticPlan
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
 
-RULES: Mapping[str, Callable[[Plan], Iterator[Fault]]] = {
+RULES: Mapping[str, Callable[[StaticPlan], Iterator[Fault]]] = {
     rule.__name__: rule for rule in (*rules.RULES, *rules_of_games.RULES)
 }
 
@@ -51,57 +50,6 @@ _NO_LONGER_FOUND = {
     "no_seed": "a pipeline without a seed is no longer reported",
     "restarts_not_asked_for": "limits on restarts without restarts are no longer reported",
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One mistake in a pipeline.
-
-    Attributes:
-        id: the rule's name; ``docs/checks.md`` has a paragraph of that name.
-        severity: ``"error"``: it cannot be built, or not be repeated; ``"warning"``: it can, but is probably not
-            intended.
-        file: the file, as its name was given; ``""`` if it is not in a file.
-        line: the line in the file, counted from 1; None if there is none.
-        place: ``'wrappers[1] "framestack"'``, a key of the pipeline, or ``""``.
-        wrapper: the wrapper's name, or ``""``.
-        reason: what is wrong.
-        fix: what to do; ``""`` if the reason includes it.
-
-    >>> (finding,) = check("CartPole-v1 n=2 backend=dummy | framestack:4")
-    >>> finding.id, finding.severity, finding.where
-    ('zero_padding', 'warning', 'wrappers[0] "framestack"')
-    >>> finding.to_dict()["fix"]
-    'Use padding=first.'
-    """
-
-    id: str
-    severity: Severity
-    file: str
-    line: int | None
-    place: str
-    wrapper: str
-    reason: str
-    fix: str = ""
-
-    @property
-    def where(self) -> str:
-        """``'pong.yaml:7: wrappers[1] "framestack"'``."""
-        file = f"{self.file}:{self.line}" if self.line is not None else self.file
-        return ": ".join(filter(None, (file, self.place)))
-
-    @property
-    def docs(self) -> str:
-        """Where to read more."""
-        return f"docs/checks.md#{self.id}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON."""
-        return {**dataclasses.asdict(self), "docs": self.docs}
-
-    def __str__(self) -> str:
-        parts = (self.where, f"{self.severity} {self.id}", " ".join(filter(None, (self.reason, self.fix))))
-        return ": ".join(filter(None, parts))
 
 
 def check(
@@ -145,7 +93,8 @@ def check(
                 raise SpecError(f"expected an environment built from a pipeline, got {pipeline!r}, assembled by hand.")
             pipeline = pipeline.pipeline
         elif isinstance(pipeline, gymnasium.vector.VectorEnv):
-            engine, pipeline = pipeline, PipelineSpec(type(pipeline), n=pipeline.num_envs)
+            engine = pipeline
+            pipeline = PipelineSpec(type(pipeline), n=pipeline.num_envs)
         spec = in_mode(as_spec(pipeline), mode, settings)
     except (SpecError, PlanError) as error:
         return not_read(error, str(pipeline))
@@ -168,7 +117,9 @@ def refuse_unknown(ignore: Collection[str], ids: Collection[str]) -> None:
 
 def not_read(error: VecwrapError, pipeline: str) -> tuple[Finding, ...]:
     """Report an error raised before there was a pipeline; a PlanError is about a wrapper of the evaluation."""
-    kind = "refused" if isinstance(error, PlanError) else "unreadable"
+    kind = "unreadable"
+    if isinstance(error, PlanError):
+        kind = "refused"
     found = [
         _refusal(kind, each, pipeline if str(each).startswith(f"{pipeline}:") else "")
         for each in error.mistakes or (error,)
@@ -182,7 +133,7 @@ def not_read(error: VecwrapError, pipeline: str) -> tuple[Finding, ...]:
 
 def _findings(spec: PipelineSpec, engine: Any) -> Sequence[Finding]:
     """Plan it, then with spaces, as far as possible; then apply the rules."""
-    file = spec.source.file
+    file = spec.source.place.file
     try:
         planned = plan(spec) if engine is None else plan_around(engine, spec)
     except (SpecError, PlanError) as error:
@@ -211,44 +162,33 @@ def _findings_in(planned: Plan) -> Iterator[Finding]:
             silent.add(id(wrapper))
         elif stage is not None and stage.refusal is not None:
             silent.add(id(wrapper))
-            yield _refusal("refused", stage.refusal, planned.written.source.file, [wrapper])
+            yield _refusal("refused", stage.refusal, planned.written.source.place.file, [wrapper])
     for name, rule in RULES.items():
         for fault in rule(planned):
             if id(fault.place) not in silent:
-                yield finding_at(name, severity_of(name), fault, planned)
+                yield finding_at(name, severity_of(name), fault, planned.written)
 
 
 def severity_of(name: str) -> Severity:
     """The severity of a rule's findings: an error if ``build`` refuses them."""
-    return "error" if name == "empty_pool" else "warning"
-
-
-def finding_at(name: str, severity: Severity, fault: Fault, planned: Plan) -> Finding:
-    """Return a fault as a finding, with the place where the pipeline writes it."""
-    if isinstance(fault.place, PlannedWrapper):
-        where, wrapper = fault.place.spec.source.place, fault.place.spec.name
-        file, place = where.file, _written(fault.place)
-    else:
-        where, wrapper = planned.written.source.at(*fault.place.split(".")).place, ""
-        file, place = where.file or planned.written.source.file, fault.place
-    return Finding(name, severity, file, where.line, place, wrapper, fault.reason, fault.fix)
-
-
-def _written(wrapper: WrapperSpec | PlannedWrapper) -> str:
-    """``'wrappers[1] "framestack"'``: a wrapper's place within its file."""
-    source = wrapper.source if isinstance(wrapper, WrapperSpec) else wrapper.spec.source
-    return wrapper.where.removeprefix(str(source.place))
+    if name == "empty_pool":
+        return "error"
+    return "warning"
 
 
 def _refusal(
     id: str, error: VecwrapError, file: str, about: Iterable[WrapperSpec | PlannedWrapper | str] = ()
 ) -> Finding:
     """Split an error's text: ``FILE:LINE: wrappers[1] "framestack": what is wrong``; it may be about a wrapper."""
-    text, line = str(error), None
-    for place in (*(place if isinstance(place, str) else _written(place) for place in about), ""):
-        file_and_line = r"(?:(.+?)(?::(\d+))?: )?" if place else rf"({re.escape(file)})(?::(\d+))?: "
+    text = str(error)
+    line = None
+    for place in (*(place if isinstance(place, str) else written_place(place) for place in about), ""):
+        file_and_line = r"(?:(.+?)(?::(\d+))?: )?"
+        if not place:
+            file_and_line = rf"({re.escape(file)})(?::(\d+))?: "
         if found := re.match(file_and_line + re.escape(place), text):
-            file, text = found[1] or "", text[found.end() :].lstrip(":, ")
+            file = found[1] or ""
+            text = text[found.end() :].lstrip(":, ")
             line = int(found[2]) if found[2] else None
             break
     wrapper = place.partition('"')[2].rstrip('"')

@@ -82,7 +82,9 @@ class Environment:
         (make,) = self.factories
         if isinstance(make, MakeGame):
             return make.spec.entry_point
-        return make.func if isinstance(make, MakeByCalling) else make
+        if isinstance(make, MakeByCalling):
+            return make.func
+        return make
 
     @property
     def is_shipped(self) -> bool:
@@ -128,7 +130,9 @@ class Environment:
             )
         for name in () if signature.any_name else kwargs:
             if name not in signature.names:
-                what = "render_mode" if name == "render_mode" else self.kwargs_source.at(name).label()
+                what = "render_mode"
+                if name != "render_mode":
+                    what = self.kwargs_source.at(name).label()
                 remedy = _near(name, signature.names)
                 raise PlanError(f"{self.source}: {called} does not take {name}, so {what} has nowhere to go.{remedy}")
 
@@ -144,22 +148,29 @@ def find_environment(
     target: Any,
     env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     render_mode: str | None = None,
-    source: Source | None = None,
+    pipeline: Source | None = None,
     engine_rows: int | None = None,
 ) -> Environment:
     """Find what to build: single environments, games, or engines that step so many rows at once."""
-    source = source or Source(steps=("env",))
-    kwargs_source = dataclasses.replace(source, steps=("env_kwargs",))
+    pipeline = pipeline or Source()
+    source = pipeline.at("env")
+    kwargs_source = pipeline.at("env_kwargs")
     lengths = [len(each) for each in (target, env_kwargs) if isinstance(each, (tuple, list))] or [1]
     if lengths[0] != lengths[-1]:
         raise PlanError(
             f"{kwargs_source}: expected {lengths[0]} mappings, one for each entry of env, got {lengths[-1]}."
         )
-    targets, kwargs = _each(target, source, lengths[0]), _each(env_kwargs or {}, kwargs_source, lengths[0])
-    parts = [_find_one(*one, *its, render_mode, engine_rows) for one, its in zip(targets, kwargs, strict=True)]
+    targets = _each(target, source, lengths[0])
+    kwargs = _each(env_kwargs or {}, kwargs_source, lengths[0])
+    parts = [
+        _find_one(*one, *its, render_mode, pipeline.at("render_mode"), engine_rows)
+        for one, its in zip(targets, kwargs, strict=True)
+    ]
     if isinstance(target, tuple):
         return of_parts(tuple(part.target for part in parts), parts, source)
-    return of_parts(parts[0].target, parts, source) if isinstance(env_kwargs, (tuple, list)) else parts[0]
+    if isinstance(env_kwargs, (tuple, list)):
+        return of_parts(parts[0].target, parts, source)
+    return parts[0]
 
 
 def _each(values: Any, source: Source, n: int) -> list[tuple[Any, Source]]:
@@ -188,13 +199,14 @@ def _find_one(
     env_kwargs: Mapping[str, Any],
     kwargs_source: Source,
     render_mode: str | None,
+    mode_source: Source,
     engine_rows: int | None,
 ) -> Environment:
     kwargs = {key: copied(value) for key, value in env_kwargs.items()}
-    mode_source = kwargs_source.at("render_mode")
-    if render_mode is not None:
+    if render_mode is None:
+        mode_source = kwargs_source.at("render_mode")
+    else:
         kwargs["render_mode"] = "rgb_array" if render_mode == "human" else render_mode
-        mode_source = dataclasses.replace(source, steps=("render_mode",))
     rendering = RenderMode(kwargs.get("render_mode"), str(mode_source), render_mode == "human")
     known: dict[str, Any] = {
         "render_mode": rendering, "kwargs": env_kwargs, "source": source, "kwargs_source": kwargs_source,
@@ -220,7 +232,9 @@ def _find_one(
 def engine_of(entry_point: Any) -> str | None:
     """Return the package that an environment's module needs, if its distribution does not install it by default."""
     needed = of_module(_NEEDS, entry_point)
-    return None if needed is None else needed[0]
+    if needed is None:
+        return None
+    return needed[0]
 
 
 def of_module(table: Mapping[str, Known], entry_point: Any) -> Known | None:
@@ -290,7 +304,9 @@ def _registered_as(name: str) -> EnvSpec | None:
     except (gymnasium.error.Error, ValueError):  # ValueError: a version of too many digits
         return None
     latest = find_highest_version(namespace, short) if version is None else None
-    return None if latest is None else registry.get(f"{name}-v{latest}")
+    if latest is None:
+        return None
+    return registry.get(f"{name}-v{latest}")
 
 
 def _refuse_near_miss(target: str, name: str, source: Source) -> None:
@@ -327,7 +343,9 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
 def _as_path(name: str) -> str:
     """How a name with dots, which may be a module or what is in one, is written as an import path; else ``""``."""
     path = ":".join(name.rsplit(".", 1))
-    return f' An import path has a colon before its last part: "{path}".' if is_import_path(path) else ""
+    if is_import_path(path):
+        return f' An import path has a colon before its last part: "{path}".'
+    return ""
 
 
 def _near(name: str, known: Iterable[str], module: str = "") -> str:

@@ -9,7 +9,7 @@ from vecwrap.errors import SpecError, did_you_mean, for_each
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.merge import find_wrapper, merge_wrappers, with_argument
-from vecwrap.pipeline.places import Place, Source
+from vecwrap.pipeline.places import Mark, Place, Source
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import Layers, PipelineSpec, overridden
 from vecwrap.pipeline.values import Settings, same, shown
@@ -45,7 +45,8 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
     (``in_evaluation``): ``atari`` plays whole games with raw rewards, and wrappers that write files use their own
     folder.
     """
-    section, source = dict(spec.eval), spec.source.at("eval")
+    section = dict(spec.eval)
+    source = spec.source.at("eval")
     words = _wrappers(spec.wrappers, section.pop("wrappers", None), source.at("wrappers"))
     wrappers = tuple(part for word in words for part in _parts_in_evaluation(word))
     if section.get("training") is None:
@@ -91,7 +92,7 @@ def _in_evaluation(wrapper: WrapperSpec, *, of_training: bool) -> WrapperSpec:
         given = name in bound.kwargs
         if of_training or not given:
             place = wrapper.source.at(wrapper.name, name).place if given else Place()
-            wrapper = with_argument(wrapper, name, value, Source(otherwise=place))
+            wrapper = with_argument(wrapper, name, value, Source(Mark(place)))
     return wrapper
 
 
@@ -101,4 +102,6 @@ def _parts_in_evaluation(word: WrapperSpec) -> tuple[WrapperSpec, ...]:
         return (word,)
     parts = tuple(wrapper.spec for wrapper in plan_wrappers([word]))
     asked = tuple(_in_evaluation(part, of_training=True) for part in parts)
-    return (word,) if asked == parts else asked
+    if asked == parts:
+        return (word,)
+    return asked

@@ -1,20 +1,12 @@
-"""What a plan shows: the spaces after each wrapper, and everything else, as text or data.
-
-The spaces are determined with one sub-environment before n of them are started. It is made where the backend would make
-it, with the wrappers that run there; those of the vector are then put around a backend that has n rows but only that
-one sub-environment.
-"""
+"""What a plan shows: the spaces after each wrapper, and everything else, as text or data."""
 
 from __future__ import annotations
 
-import dataclasses
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown, to_builtins
 from vecwrap.pipeline.wrappers import PlannedWrapper
@@ -27,30 +19,6 @@ from vecwrap.sources.description import (
     space_text,
 )
 from vecwrap.sources.stages import Stage
-
-# -- around the vector ------------------------------------------------------------------------------------------------
-
-
-def outer_stages(env: VecEnv, wrappers: Sequence[PlannedWrapper], inside: Stage) -> tuple[Stage, ...]:
-    """Try vector wrappers around each other, inner first, and close all; one that refuses is skipped.
-
-    Nothing is written: wrappers are made without the arguments that are paths.
-    """
-    stages = []
-    try:
-        for wrapper in wrappers:
-            refusal = None
-            try:
-                env = wrapper.around_vector(env, without_files=True)
-            except PlanError as error:
-                refusal = error
-            stages.append(dataclasses.replace(Stage.of(env, refusal), stacks=inside.stacks))
-    finally:
-        env.close()
-    return tuple(stages)
-
-
-# -- what is shown ----------------------------------------------------------------------------------------------------
 
 WIDTH = 80
 _SPACE = 25  # the most characters of a space in the table; a longer one gets a line
@@ -81,7 +49,9 @@ class Row:
 
     @property
     def arguments(self) -> str:
-        return self.wrapper.arguments if self.wrapper else ""
+        if self.wrapper:
+            return self.wrapper.arguments
+        return ""
 
     @property
     def observations(self) -> str:
@@ -105,7 +75,9 @@ class Row:
         if self.before is None:
             return space_text(space)
         before = self.before.action_space
-        return "" if before == space else f"{space_text(space)} from the agent → {space_text(before)}"
+        if before == space:
+            return ""
+        return f"{space_text(space)} from the agent → {space_text(before)}"
 
     @property
     def words(self) -> list[str]:
@@ -115,7 +87,9 @@ class Row:
     def bytes_per_step(self, n: int) -> int | None:
         """The size of n observations, or of as many as come out; None if unknown, or if it varies."""
         size = None if self.after is None else bytes_of(self.after.observation_space)
-        return None if self.after is None or size is None else (self.after.num_rows or n) * size
+        if self.after is None or size is None:
+            return None
+        return (self.after.num_rows or n) * size
 
 
 @dataclass(frozen=True)
@@ -149,7 +123,8 @@ class Explanation:
         spec = self.pipeline
         rows = [f"{len(self.agents)} agents each, {self.num_rows} rows"] if self.agents else []
         seed = [] if spec.seed is None else [f"seed={spec.seed}"]
-        head = ", ".join([spec.env_name, f"n={spec.n}", *rows, *seed, spec.autoreset, f"pipeline {spec.hash}"])
+        mode = spec.autoreset_mode.value
+        head = ", ".join([spec.env_name, f"n={spec.n}", *rows, *seed, mode, f"pipeline {spec.hash}"])
         lines: list[Line] = [[("head", part)] for part in _wrapped(head)]
         lines.append([("title", _in_columns(["", *titles], widths))])
         for depth, (row, name, first, cells) in enumerate(zip(self.rows, names, beside, table, strict=True)):
@@ -188,17 +163,24 @@ class Explanation:
         if row.wrapper is not None:
             at_end = at_end_of(row.wrapper.target)
         else:
-            at_end = _IN_MODE[self.pipeline.autoreset] if row.after else ""
-        return [*notes, f"at an episode's end: {_lower(at_end)}"] if at_end else notes
+            at_end = ""
+            if row.after:
+                at_end = _IN_MODE[self.pipeline.autoreset_mode.value]
+        if at_end:
+            return [*notes, f"at an episode's end: {_lower(at_end)}"]
+        return notes
 
     def _backend(self) -> str:
         """How it is run, in a line."""
-        backend, options = self.pipeline.backend, self.pipeline.backend.options
+        backend = self.pipeline.backend
+        options = self.pipeline.backend.options
         line = f"backend {backend.name}"
         held, own = self.shares
         if held:
             each = f"{held[0]}" if min(held) == max(held) else f"{min(held)} or {max(held)}"
-            workers = f"{len(held)} workers" if len(held) > 1 else "1 worker"
+            workers = "1 worker"
+            if len(held) > 1:
+                workers = f"{len(held)} workers"
             what = f"{'game' if self.agents else 'sub-environment'}{'s' * (each != '1')}"
             line += f": {workers}, {each} {what} each, started "
             line += f"by {options['start_method']}" if options.get("start_method") else "as fresh interpreters"
@@ -223,7 +205,7 @@ class Explanation:
             "n": spec.n,
             **({"agents": list(self.agents)} if self.agents else {}),
             "seed": spec.seed,
-            "autoreset": spec.autoreset,
+            "autoreset": spec.autoreset_mode.value,
             "backend": {
                 "name": spec.backend.name,
                 "options": to_builtins(spec.backend.options, shown),
@@ -274,7 +256,9 @@ def _wrapped(text: str, indent: str = "") -> list[str]:
 def _lower(text: str) -> str:
     """The text as the rest of a sentence; a name in capitals stays as it is."""
     text = text.replace("`", "")
-    return text if text[:2].isalpha() and text[:2].isupper() else text[:1].lower() + text[1:]
+    if text[:2].isalpha() and text[:2].isupper():
+        return text
+    return text[:1].lower() + text[1:]
 
 
 def _stage_data(stage: Stage | None) -> dict[str, Any] | None:

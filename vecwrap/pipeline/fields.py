@@ -46,7 +46,9 @@ def refuse_unknown(key: Any, known: Collection[str], source: Source) -> None:
 
 def read(key: str, value: Any, source: Source) -> Any:
     """Return the value of a key as a pipeline keeps it: what was given, copied."""
-    return None if value is None and key != "env" else KEYS[key].read(value, source)
+    if value is None and key != "env":
+        return None
+    return KEYS[key].read(value, source)
 
 
 def _read_one(kind: Any, words: str, value: Any, source: Source) -> Any:
@@ -71,7 +73,9 @@ def _read_one_env(env: Any, source: Source) -> str | EnvSpec | Callable[..., Any
     if isinstance(env, str):
         return env.strip() or fail(source, "expected an environment id, got an empty text")
     if isinstance(env, EnvSpec):
-        return env.id if same(registered.get(env.id), env) else env
+        if same(registered.get(env.id), env):
+            return env.id
+        return env
     if isinstance(env, ModuleType) and (path := from_module(env)):
         return path
     if callable(env):
@@ -121,7 +125,9 @@ def _read_agents(value: Any, source: Source) -> tuple[str, ...] | Settings | Non
     except msgspec.ValidationError:
         fail(source, f"{expected} {shown(value)}")
     if isinstance(agents, dict):
-        return Settings(agents) if agents.get("pad") else None
+        if agents.get("pad"):
+            return Settings(agents)
+        return None
     if "" in agents:
         fail(source, f"{expected} {shown(value)}")
     if not agents or len(set(agents)) < len(agents):
@@ -207,4 +213,6 @@ def other_word(name: str) -> str:
     here = hints.hint(hints.KEYS, name)
     if name in BACKEND_OPTIONS:
         here = f"It is an option of the backend: backend.{name}=... in a line, backend: {{{name}: ...}} in a file"
-    return f" {here}." if here else ""
+    if here:
+        return f" {here}."
+    return ""

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import SpecError
-from vecwrap.pipeline.places import MAX_DEPTH, Place, Source, Steps, fail
+from vecwrap.pipeline.places import MAX_DEPTH, Mark, Place, Source, fail
 from vecwrap.pipeline.values import read_integer, read_yaml_scalar, shown, write_yaml_scalar
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -33,9 +33,13 @@ _SCHEMA = "$schema"
 
 def read_file(path: Path) -> tuple[Any, Source]:
     """Read a file, JSON if it is named so, else YAML: its contents and where they were written."""
-    text, name = read_text(path), str(path)
-    document = read_json(text, name) if path.suffix == ".json" else read_yaml(text, name)
-    return document.value, document.source(path.parent)
+    text = read_text(path)
+    name = str(path)
+    read = read_yaml
+    if path.suffix == ".json":
+        read = read_json
+    document = read(text, name, path.parent)
+    return document.value, document.source
 
 
 def read_text(path: Path, *, follow: bool = True) -> str:
@@ -57,13 +61,19 @@ def read_text(path: Path, *, follow: bool = True) -> str:
 def lineage(data: Any, source: Source) -> list[tuple[Mapping[Any, Any], Source]]:
     """Follow ``extends``: the contents of each file, without it, and their source; the outermost base first."""
     found: list[tuple[Mapping[Any, Any], Source]] = []
-    names, seen = [source.file or "pipeline"], []
-    if is_file(source.file):
-        seen.append(Path(source.file).resolve())
+    file = source.place.file
+    names = [file or "pipeline"]
+    seen = []
+    if is_file(file):
+        seen.append(Path(file).resolve())
     while True:
         if not isinstance(data, Mapping):
-            got = "an empty file" if data is None and source.file else shown(data)
-            such_as = "n: 8" if found else "env: CartPole-v1"
+            got = "an empty file"
+            if not (data is None and source.place.file):
+                got = shown(data)
+            such_as = "env: CartPole-v1"
+            if found:
+                such_as = "n: 8"
             fail(source, f'expected the keys of a pipeline, such as "{such_as}", got {got}')
         found.append(({key: value for key, value in data.items() if key not in (_EXTENDS, _SCHEMA)}, source))
         base = data.get(_EXTENDS)
@@ -107,31 +117,33 @@ class _Event(NamedTuple):
 
 
 class Document:
-    """The contents of a file, assembled from events, and their lines."""
+    """The contents of a file, assembled from events, and where each of them was written.
 
-    def __init__(self, name: str, text: str, events: Iterator[_Event]) -> None:
+    Attributes:
+        value: dicts, lists and scalars.
+        source: their lines, counted from 1, in the file of this name, and the folder that its paths are relative to.
+    """
+
+    def __init__(self, name: str, text: str, events: Iterator[_Event], directory: Path | None) -> None:
         if len(text) > MAX_BYTES:
             raise SpecError(f"{name}: expected a pipeline of at most 1 MB, got {len(text):,} characters.")
-        # the line of each value, counted from 1, by the steps that lead to it (``("wrappers", 1, "framestack")``);
-        # ``()`` is the whole
-        self.lines: dict[Steps, int] = {}
         self._name = name
+        self._directory = directory
         self._events = events
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._count = 0
-        first = next(events, None)
-        self.value = None if first is None else self._value(first, ())  # dicts, lists and scalars
-        self.lines.setdefault((), 1)
+        first = next(events, _Event("scalar", 1))
+        whole = Mark(self._place(first), place_of_others=Place())
+        self.value = self._value(first, whole, 0)
+        self.source = Source(whole)
         next(events, None)  # finds what stands behind it
 
-    def source(self, directory: Path | None = None) -> Source:
-        """Where its values were written."""
-        return Source({steps: Place(self._name, line, directory) for steps, line in self.lines.items()})
+    def _place(self, event: _Event) -> Place:
+        return Place(self._name, event.line, self._directory)
 
-    def _value(self, event: _Event, steps: Steps) -> Any:
-        """The value that begins with this event."""
+    def _value(self, event: _Event, mark: Mark, depth: int) -> Any:
+        """The value that begins with this event; its parts are marked in its mark."""
         before = self._count
-        self.lines.setdefault(steps, event.line)
         if event.kind == "alias":
             if event.value not in self._anchors:
                 fail(
@@ -144,30 +156,33 @@ class Document:
         self._add(1, event)
         if event.kind == "scalar":
             value = event.value
-        elif len(steps) >= MAX_DEPTH:
+        elif depth >= MAX_DEPTH:
             fail(f"{self._name}:{event.line}", f"nested more than {MAX_DEPTH} deep")
         elif event.kind == "{":
-            value = self._mapping(steps)
+            value = self._mapping(mark, depth + 1)
         else:
             value = []
             while (inner := next(self._events)).kind != "]":
-                value.append(self._value(inner, (*steps, len(value))))
+                part = mark.parts[len(value)] = Mark(self._place(inner))
+                value.append(self._value(inner, part, depth + 1))
         if event.anchor is not None:
             self._anchors[event.anchor] = value, self._count - before
         return value
 
-    def _mapping(self, steps: Steps) -> dict[Any, Any]:
+    def _mapping(self, mark: Mark, depth: int) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
-        lines: dict[Any, int] = {}
         while (event := next(self._events)).kind != "}":
-            key = self._value(event, (*steps, "")) if event.kind in ("scalar", "alias") else []
+            key: Any = []
+            if event.kind in ("scalar", "alias"):
+                key = self._value(event, Mark(), depth)
             if isinstance(key, (list, dict)):
                 fail(f"{self._name}:{event.line}", "expected a plain key, got a list or mapping")
-            if key in lines:
-                again = f'the key "{key}" stands here for the second time; the first is in line {lines[key]}'
+            if key in found:
+                first = mark.parts[key].place.line
+                again = f'the key "{key}" stands here for the second time; the first is in line {first}'
                 fail(f"{self._name}:{event.line}", again)
-            lines[key] = self.lines[(*steps, key)] = event.line
-            found[key] = self._value(next(self._events), (*steps, key))
+            part = mark.parts[key] = Mark(self._place(event))
+            found[key] = self._value(next(self._events), part, depth)
         return found
 
     def _add(self, size: int, event: _Event) -> None:
@@ -201,13 +216,13 @@ _BRACKETS: dict[str, Literal["[", "]", "{", "}"]] = {
 }
 
 
-def read_yaml(text: str, name: str) -> Document:
-    """Read one YAML document; the name is for errors."""
+def read_yaml(text: str, name: str, directory: Path | None = None) -> Document:
+    """Read one YAML document; the name is for errors, and the directory what its paths are relative to."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
 
     try:
-        return Document(name, text, _yaml_events(YAML(typ="safe", pure=True).parse(text), name))
+        return Document(name, text, _yaml_events(YAML(typ="safe", pure=True).parse(text), name), directory)
     except SpecError:
         raise
     except MarkedYAMLError as error:
@@ -225,7 +240,8 @@ def read_yaml(text: str, name: str) -> Document:
 def _yaml_events(events: Iterator[Any], name: str) -> Iterator[_Event]:
     begun = False
     for event in events:
-        kind, line = type(event).__name__, event.start_mark.line + 1
+        kind = type(event).__name__
+        line = event.start_mark.line + 1
         tag = getattr(event, "tag", None)
         if tag is not None and not (kind == "ScalarEvent" and tag in _TEXT_TAGS):
             remedy = "a pipeline file holds plain values only. Remove it"
@@ -290,8 +306,8 @@ def _flow(value: Any) -> str:
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s"{}\[\]:,]+|\n')  # of a text that is known to be JSON
 
 
-def read_json(text: str, name: str) -> Document:
-    """Read one JSON document; the name is for errors."""
+def read_json(text: str, name: str, directory: Path | None = None) -> Document:
+    """Read one JSON document; name and directory as for ``read_yaml``."""
     if text.strip():
         try:
             json.loads(text, parse_int=len)  # numbers are looked at when their line is known
@@ -299,7 +315,7 @@ def read_json(text: str, name: str) -> Document:
             raise SpecError(f"{name}:{error.lineno}: this is not JSON: {error.msg}.") from None
         except RecursionError:
             raise SpecError(f"{name}: nested more than {MAX_DEPTH} deep.") from None
-    return Document(name, text, _json_events(text, name))
+    return Document(name, text, _json_events(text, name), directory)
 
 
 def _json_events(text: str, name: str) -> Iterator[_Event]:

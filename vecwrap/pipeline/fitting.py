@@ -8,6 +8,7 @@ from typing import Any
 
 from vecwrap.errors import PlanError
 from vecwrap.pipeline.environments import Environment, of_parts
+from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.wrappers import PlannedWrapper, placed, refuse_inside
@@ -15,16 +16,17 @@ from vecwrap.sources.declares import declared_by
 from vecwrap.sources.factories import MakeByCalling, MakeEngine, MakeEnvironment
 
 
-def with_wrappers(environment: Environment, wrappers: Sequence[PlannedWrapper], n: int) -> Environment:
+def with_wrappers(
+    environment: Environment, wrappers: Sequence[PlannedWrapper], n: int, pipeline: Source
+) -> Environment:
     """Return what makes it as its wrappers need it, or engines or games; refuse wrappers of what is not made."""
     if environment.is_game:
         return _game(environment, wrappers)
     if environment.engine_rows is not None:
-        return _engines(environment, wrappers, environment.engine_rows, n)
+        return _engines(environment, wrappers, environment.engine_rows, n, pipeline.at("envs_per_engine"))
     if environment.parts:
-        return of_parts(
-            environment.target, [with_wrappers(part, wrappers, n) for part in environment.parts], environment.source
-        )
+        parts = [with_wrappers(part, wrappers, n, pipeline) for part in environment.parts]
+        return of_parts(environment.target, parts, environment.source)
     for wrapper in wrappers:
         (make,) = environment.factories
         if isinstance(make, MakeEnvironment):
@@ -49,8 +51,9 @@ def _game(environment: Environment, wrappers: Sequence[PlannedWrapper]) -> Envir
     return environment
 
 
-def _engines(environment: Environment, wrappers: Sequence[PlannedWrapper], rows: int, n: int) -> Environment:
-    where = dataclasses.replace(environment.source, steps=("envs_per_engine",))
+def _engines(
+    environment: Environment, wrappers: Sequence[PlannedWrapper], rows: int, n: int, where: Source
+) -> Environment:
     if rows < 1 or n % rows:
         raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
     refuse_inside(
@@ -82,7 +85,8 @@ def _needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str
         needed = declared_by(wrapper.target).environment_kwargs(registered, *wrapper.bound.args, **wrapper.bound.kwargs)
     for key, value in needed.items():
         if environment.kwargs.get(key, value) != value:
-            given, name = shown(environment.kwargs[key]), wrapper.spec.name
+            given = shown(environment.kwargs[key])
+            name = wrapper.spec.name
             takes_it = key in Signature.of(wrapper.target).names
             raise PlanError(
                 f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} needs it, got {given}. "

@@ -31,7 +31,9 @@ def read_line(line: str) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         key = whole(key)
         if not equals:
-            remedy = f'. Did you mean "n={word}"?' if word.isdecimal() else ""
+            remedy = ""
+            if word.isdecimal():
+                remedy = f'. Did you mean "n={word}"?'
             fail(_NOWHERE, f'expected key=value or a bar before a wrapper, got "{word}"{remedy}')
         if key.partition(".")[0] == "wrappers":
             fail(key, 'wrappers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
@@ -61,7 +63,9 @@ def put(data: dict[str, Any], key: str, value: Any) -> None:
 
 def whole(key: str) -> str:
     """The key as it is in a line, where a backend's name stands for the backend."""
-    return key.removesuffix(".name") if key in ("backend.name", "eval.backend.name") else key
+    if key in ("backend.name", "eval.backend.name"):
+        return key.removesuffix(".name")
+    return key
 
 
 def write_line(data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway: bool = False) -> str:

@@ -6,18 +6,17 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from vecwrap.errors import did_you_mean
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.places import MAX_DEPTH, Source, fail
+from vecwrap.pipeline.places import MAX_DEPTH, Mark, Source, Steps, fail
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.values import Settings, shown, with_entries
 from vecwrap.pipeline.words import BackendSpec, WrapperSpec, read_arguments
 from vecwrap.wrappers.presets import Preset
 
 _PLAIN = (dict, Settings, OrderedDict)  # what is written over other mappings; any other one replaces
-_NOWHERE = Source()
 
 
 @dataclass(frozen=True)
@@ -27,49 +26,74 @@ class Replace:
     value: Any
 
 
-def merge(base: Any, over: Any, source: Source = _NOWHERE, depth: int = 0) -> Any:
+class Marked(NamedTuple):
+    """A value of a pipeline, and where it was written."""
+
+    value: Any
+    mark: Mark
+
+
+_NOTHING = Marked(None, Mark())
+
+
+def merge(base: Marked, over: Marked, steps: Steps = (), depth: int = 0) -> Marked:
     """Return ``over`` written over ``base``.
 
     Mappings are merged key by key, and stay of the base's type. A mapping over a list of wrappers changes those that
     it names, and over a list of ``env_kwargs`` each, or those that it numbers. Options are added to a backend's, or
-    discard them if they come with a name. Anything else replaces.
+    discard them if they come with a name. Anything else replaces. What is changed is still where it was; what replaces
+    is where it was written, with all its parts.
 
     Args:
         base: what was there, None if nothing.
         over: what is written over it.
-        source: where that was written.
+        steps: which part of a pipeline it is.
         depth: how deep it is in what was written.
     """
-    if isinstance(over, Replace):
-        return over.value
-    if type(over) not in _PLAIN:
+    written = over.value
+    if isinstance(written, Replace):
+        return Marked(written.value, over.mark)
+    if type(written) not in _PLAIN:
         return over
     if depth > MAX_DEPTH:
-        fail(shown(over), f"nested more than {MAX_DEPTH} deep")
-    if isinstance(base, BackendSpec):
-        options = {} if "name" in over else {"name": base.target, **base.options}
-        return BackendSpec.parse(merge(options, over, source, depth + 1), source)
-    if isinstance(base, tuple) and source.steps[-1:] == ("wrappers",):
-        return merge_wrappers(base, over, source)
-    if isinstance(base, tuple) and source.steps[-1:] == ("env_kwargs",):
+        fail(shown(written), f"nested more than {MAX_DEPTH} deep")
+    source = Source(over.mark, steps)
+    if isinstance(base.value, BackendSpec):
+        options = Marked({"name": base.value.target, **base.value.options}, base.mark)
+        if "name" in written:
+            options = _NOTHING
+        merged = merge(options, over, steps, depth + 1)
+        return Marked(BackendSpec.parse(merged.value, source), merged.mark)
+    if isinstance(base.value, tuple) and steps[-1:] == ("wrappers",):
+        wrappers = merge_wrappers(base.value, written, source)
+        of_each: dict[str | int, Mark] = {index: wrapper.source.mark for index, wrapper in enumerate(wrappers)}
+        return Marked(wrappers, dataclasses.replace(base.mark, parts=of_each))
+    if isinstance(base.value, tuple) and steps[-1:] == ("env_kwargs",):
         return _merge_each(base, over, source)
-    below = base if hasattr(type(base), "keys") else type(over)()
+    if not hasattr(type(base.value), "keys"):
+        base = Marked(type(written)(), Mark(over.mark.place))
     entries = {}
-    for key, value in over.items():
-        entries[key] = merge(below.get(key), value, source.at(key), depth + 1)
-    return with_entries(below, entries)
+    parts = dict(base.mark.parts)
+    for key, value in written.items():
+        old = Marked(base.value.get(key), base.mark.at(key))
+        entries[key], parts[key] = merge(old, Marked(value, over.mark.at(key)), (*steps, key), depth + 1)
+    return Marked(with_entries(base.value, entries), dataclasses.replace(base.mark, parts=parts))
 
 
-def _merge_each(mappings: Sequence[Any], over: Mapping[Any, Any], source: Source) -> tuple[Any, ...]:
+def _merge_each(base: Marked, over: Marked, source: Source) -> Marked:
     """Write over each mapping of a list, or over those that are named by number."""
-    if not (over and all(map(_is_number, over))):
-        return tuple(merge(mapping, over, source.at(index)) for index, mapping in enumerate(mappings))
-    merged = list(mappings)
-    for number, value in over.items():
-        if int(number) >= len(merged):
-            fail(source.at(number), f"there are {len(merged)} mappings, numbered from 0")
-        merged[int(number)] = merge(merged[int(number)], value, source.at(number))
-    return tuple(merged)
+    mappings = list(base.value)
+    changes = dict.fromkeys(range(len(mappings)), over)
+    if over.value and all(map(_is_number, over.value)):
+        changes = {number: Marked(value, over.mark.at(number)) for number, value in over.value.items()}
+    mark = base.mark
+    for number, change in changes.items():
+        index = int(number)
+        if index >= len(mappings):
+            fail(source.at(number), f"there are {len(mappings)} mappings, numbered from 0")
+        mappings[index], part = merge(Marked(mappings[index], mark.at(index)), change, (*source.steps, number))
+        mark = mark.with_part((index,), part)
+    return Marked(tuple(mappings), mark)
 
 
 # -- wrappers ---------------------------------------------------------------------------------------------------------
@@ -91,7 +115,7 @@ def merge_wrappers(wrappers: Sequence[WrapperSpec], over: Mapping[Any, Any], sou
             continue
         wrapper = merged[index]
         args, kwargs = read_arguments(given, f'{at} "{wrapper.name}"')
-        beside = Source(steps=wrapper.source.steps, otherwise=at.place)  # its old places no longer apply
+        beside = Source(Mark(at.place), wrapper.source.steps)  # its old places no longer apply
         merged[index] = dataclasses.replace(wrapper, args=args, kwargs=kwargs, source=beside)
     return tuple(merged)
 
@@ -99,7 +123,9 @@ def merge_wrappers(wrappers: Sequence[WrapperSpec], over: Mapping[Any, Any], sou
 def find_wrapper(wrappers: Sequence[WrapperSpec], step: Any, source: Source) -> int:
     """Return the number of the wrapper that a name or number refers to."""
     names = [wrapper.name for wrapper in wrappers]
-    known = f" They are {', '.join(names)}, inner first." if names else " There are none."
+    known = " There are none."
+    if names:
+        known = f" They are {', '.join(names)}, inner first."
     if _is_number(step):
         if int(step) >= len(wrappers):
             fail(source.at(step), f"there are {len(wrappers)} wrappers, numbered from 0.{known}")
@@ -138,6 +164,7 @@ def with_argument(wrapper: WrapperSpec, name: Any, value: Any, source: Source) -
             kwargs = {**dict(zip(names, args, strict=False)), **kwargs}
             args = args[len(names) :]
     at = source.at(name)
-    kwargs[name] = merge(kwargs.get(name), value, at)
-    written = wrapper.source.with_place((*wrapper.source.steps, wrapper.name, name), at.place)
-    return dataclasses.replace(wrapper, args=args, kwargs=kwargs, source=written)
+    old = Marked(kwargs.get(name), wrapper.source.at(wrapper.name, name).mark)
+    kwargs[name], mark = merge(old, Marked(value, at.mark), at.steps)
+    marks = wrapper.source.mark.with_part((wrapper.name, name), mark)
+    return dataclasses.replace(wrapper, args=args, kwargs=kwargs, source=Source(marks, wrapper.source.steps))

@@ -44,7 +44,9 @@ def where_it_is(env_id: str) -> str:
     for begins, module, _ in _PACKAGES:
         if re.match(begins, env_id):
             stem, _, version = env_id.rpartition("-v")
-            newest = f', or "{module}:{stem}" for its newest version' if stem and version.isdigit() else ""
+            newest = ""
+            if stem and version.isdigit():
+                newest = f', or "{module}:{stem}" for its newest version'
             return f' {how_to_install(module)}Write "{module}:{env_id}"{newest}.'
     return ""
 

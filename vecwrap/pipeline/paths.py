@@ -16,14 +16,16 @@ from vecwrap.sources.declares import declared_by
 
 def moved(pipeline: PipelineSpec, folder: Path, to: Path) -> PipelineSpec:
     """Return a resolved pipeline with the paths within a folder, its evaluation's too, moved to another one."""
-    wrappers, section = _paths_within(pipeline.wrappers, folder, to), dict(pipeline.eval)
+    wrappers = _paths_within(pipeline.wrappers, folder, to)
+    section = dict(pipeline.eval)
     if isinstance(section.get("wrappers"), tuple):
         section["wrappers"] = _paths_within(section["wrappers"], folder, to)
     return dataclasses.replace(pipeline, wrappers=wrappers, eval=Settings(section))
 
 
 def _paths_within(wrappers: Sequence[WrapperSpec], folder: Path, to: Path) -> tuple[WrapperSpec, ...]:
-    root, changed = os.path.realpath(folder), []
+    root = os.path.realpath(folder)
+    changed = []
     for wrapper in wrappers:
         kwargs = dict(wrapper.kwargs)
         for key in declared_by(registry.wrappers.find(wrapper.target, wrapper.where)).path_parameters & kwargs.keys():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -20,46 +20,66 @@ class Place:
     directory: Path | None = None  # what paths written there are relative to; None: the working directory
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: " if self.line is not None else f"{self.file}: " if self.file else ""
+        if self.line is not None:
+            return f"{self.file}:{self.line}: "
+        if self.file:
+            return f"{self.file}: "
+        return ""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a value was written, and its parts, as nested as the value is."""
+
+    place: Place = Place()
+    parts: dict[str | int, Mark] = field(default_factory=dict)
+    place_of_others: Place | None = None  # that of parts without a mark; None: ``place``
+
+    def at(self, step: str | int) -> Mark:
+        """Return the mark of a part."""
+        if step in self.parts:
+            return self.parts[step]
+        if self.place_of_others is None:
+            return Mark(self.place)
+        return Mark(self.place_of_others)
+
+    def with_part(self, steps: Steps, mark: Mark) -> Mark:
+        """Return the same, with another mark for one part."""
+        if not steps:
+            return mark
+        part = self.at(steps[0]).with_part(steps[1:], mark)
+        return dataclasses.replace(self, parts={**self.parts, steps[0]: part})
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a part of a spec was written, for errors."""
+    """A part of a spec, and where it was written, for errors."""
 
-    # where its parts were written, by the steps that lead to them; ``()`` is the whole
-    places: Mapping[Steps, Place] = field(default_factory=dict, repr=False)
+    mark: Mark = field(default=Mark(), repr=False)
     steps: Steps = ()  # which part: ``("wrappers", 1)``
-    otherwise: Place = field(default_factory=Place, repr=False)  # the place of anything not in ``places``
 
     def at(self, *steps: str | int) -> Source:
         """Return the source of a part of this part."""
-        return Source(self.places, (*self.steps, *steps), self.otherwise)
-
-    def with_place(self, steps: Steps, place: Place) -> Source:
-        """Return the same, with one part written elsewhere."""
-        return Source({**self.places, steps: place}, self.steps, self.otherwise)
+        mark = self.mark
+        for step in steps:
+            mark = mark.at(step)
+        return Source(mark, (*self.steps, *steps))
 
     @property
     def place(self) -> Place:
         """The place of this part, or of the smallest one that contains it."""
-        steps = self.steps
-        if not steps:
-            return self.places.get((), self.otherwise)
-        while steps and steps not in self.places:
-            steps = steps[:-1]
-        return self.places[steps] if steps else self.otherwise
-
-    @property
-    def file(self) -> str:
-        """The name of the file that the whole was read from, or ``""``."""
-        return self.places.get((), self.otherwise).file
+        return self.mark.place
 
     def label(self) -> str:
         """``"wrappers[1]"``, ``"backend.workers"``."""
         label = ""
         for step in self.steps:
-            label += f"[{step}]" if isinstance(step, int) else f".{step}" if label else str(step)
+            if isinstance(step, int):
+                label += f"[{step}]"
+            elif label:
+                label += f".{step}"
+            else:
+                label = step
         return printable(label) or "pipeline"
 
     def __str__(self) -> str:
@@ -69,4 +89,6 @@ class Source:
 def fail(where: Source | str, message: str) -> NoReturn:
     """Raise a SpecError that begins with the place and ends with a full stop; long messages are cut."""
     message = printable(message if len(message) < 1000 else f"{message[:997]}...")
-    raise SpecError(f"{where}: {message}{'' if message.endswith(('?', '.')) else '.'}")
+    if not message.endswith(("?", ".")):
+        message += "."
+    raise SpecError(f"{where}: {message}")

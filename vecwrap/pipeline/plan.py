@@ -1,8 +1,8 @@
 """A checked way to build a pipeline. ``plan(spec)`` starts no process; ``print`` shows what would be built.
 
-Checking has two stages. The static one, here: names, arguments, order, the backend's options. The one with spaces:
-``Plan.with_spaces`` makes one sub-environment where the backend would, and reports what each wrapper makes of it.
-Mistakes that can be built nevertheless are found by the rules, which ``vecwrap.pipeline.check`` applies.
+Checking has two stages. The static one is ``StaticPlan``: names, arguments, order, the backend's options. The one with
+spaces: ``Plan.with_spaces`` makes one sub-environment where the backend would, and reports what each wrapper makes of
+it. Mistakes that can be built nevertheless are found by the rules, which ``vecwrap.pipeline.check`` applies.
 """
 
 from __future__ import annotations
@@ -17,29 +17,23 @@ from typing import Any
 
 from vecwrap.backends.dummy import Dummy, around
 from vecwrap.backends.one_for_all import one_for_all
-from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.process import Processes
 from vecwrap.backends.workers.shares import share_out, sources_per_worker
 from vecwrap.env.backend import Backend
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import Mistakes, PlanError, SpecError, SubEnvError, cause_of, did_you_mean, with_words
+from vecwrap.errors import PlanError, SubEnvError, cause_of, did_you_mean
 from vecwrap.pipeline import registry
+from vecwrap.pipeline.around_vector import outer_stages
 from vecwrap.pipeline.backends import IN_THIS_PROCESS, plan_backend
-from vecwrap.pipeline.environments import Environment, find_environment
-from vecwrap.pipeline.evaluation import differences, evaluation
-from vecwrap.pipeline.explain import Explanation, Row, outer_stages, seats
+from vecwrap.pipeline.environments import Environment
+from vecwrap.pipeline.explain import Explanation, Row, seats
 from vecwrap.pipeline.fields import other_word
 from vecwrap.pipeline.fitting import with_wrappers
 from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.static_plan import StaticPlan, plan_statically
 from vecwrap.pipeline.values import is_path, shown
-from vecwrap.pipeline.words import WrapperSpec
-from vecwrap.pipeline.wrappers import (
-    PlannedWrapper,
-    plan_wrappers,
-    refuse_around_engine,
-    refuse_wrong_order,
-)
+from vecwrap.pipeline.wrappers import plan_wrappers, refuse_around_engine
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.factories import WrapSubEnv
@@ -48,29 +42,10 @@ from vecwrap.sources.seats import Seats
 from vecwrap.sources.source_factories import EngineFactory, Factory, GameFactory, SeveralAgentsError, SubEnvFactory
 from vecwrap.sources.stages import Probe, Stage, stacks_already
 
-MOST = 1_000_000  # sub-environments; more must be a typo
-
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(StaticPlan):
     """How a pipeline is built; ``print`` shows it."""
-
-    pipeline: PipelineSpec  # the spec with names, defaults and n filled in; ``pipeline.hash`` is its identity
-    environment: Environment  # what is made, n times
-    wrappers: tuple[PlannedWrapper, ...]  # the wrappers, inner first; a preset's in its place
-    backend: type[Runner]  # where sub-environments run
-    backend_options: Mapping[str, Any]  # its options
-    reason: str  # why this backend, if vecwrap chose it
-    written: PipelineSpec  # the spec as it was written
-    # what comes out of the environment and of each wrapper; None before ``with_spaces``, and where unknown
-    stages: tuple[Stage | None, ...] | None = None
-    agents: tuple[str, ...] | None = None  # of a game, whose rows they are; None if it is none, or was not looked at
-    padding: str = ""  # what was padded to make their spaces equal
-
-    @property
-    def n(self) -> int:
-        assert self.pipeline.n is not None
-        return self.pipeline.n
 
     @property
     def factories(self) -> Sequence[Factory]:
@@ -82,7 +57,9 @@ class Plan:
         if rows:
             return [EngineFactory(make, rows)] * (self.n // rows)
         made = [SubEnvFactory(make, self._inside) for make in self.environment.factories]
-        return made if self.environment.parts else made * self.n
+        if self.environment.parts:
+            return made
+        return made * self.n
 
     @property
     def _inside(self) -> tuple[WrapSubEnv, ...]:
@@ -101,7 +78,8 @@ class Plan:
         """Start the backend, with the wrappers of the sub-environments but without those of the vector."""
         if self.environment.is_game and self.agents is None:
             with self._look() as one:
-                agents, padding = one.get_attr("agents")[0], one.get_attr("padding")[0]
+                agents = one.get_attr("agents")[0]
+                padding = one.get_attr("padding")[0]
             return dataclasses.replace(self, agents=agents, padding=padding).start()
         options = dict(self.backend_options)
         if self.agents is not None and options.get("envs_per_worker") is not None:
@@ -113,18 +91,21 @@ class Plan:
 
     def as_game(self) -> Plan:
         """Return the plan of the same environment, which turned out to be a game."""
-        environment = with_wrappers(dataclasses.replace(self.environment, is_game=True), self.wrappers, self.n)
+        environment = with_wrappers(
+            dataclasses.replace(self.environment, is_game=True), self.wrappers, self.n, self.written.source
+        )
         reason = plan_backend(self.written, self.n, environment)[-1]
         return dataclasses.replace(self, environment=environment, reason=reason)
 
     def _look(self) -> VecEnv:
         """Make one environment, engine or game to look at, or one of each kind, where the backend would make it."""
-        settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset}
+        settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset_mode}
         if not self.in_this_process:
             asked = {key: self.backend_options.get(key) for key in ("start_method", "start_timeout")}
             settings |= {"workers": 1, **asked}
         runner: Any = registry.backends.load("dummy" if self.in_this_process else "subprocess")
-        makes, known = self.environment.factories, self.environment
+        makes = self.environment.factories
+        known = self.environment
         if known.is_game:
             looks: list[Any] = [LookAtGame(makes[0], known.name, known.render_mode, self._seats)]
         elif known.engine_rows:
@@ -171,21 +152,26 @@ class Plan:
 
     @property
     def _for_every_backend(self) -> dict[str, Any]:
-        keys = ("autoreset", "copy", "batch_size", "start_index", "seed", "debug")
-        return {key: getattr(self.pipeline, key) for key in keys}
+        keys = ("copy", "batch_size", "start_index", "seed", "debug")
+        return {"autoreset": self.pipeline.autoreset_mode, **{key: getattr(self.pipeline, key) for key in keys}}
 
     @property
     def explanation(self) -> Explanation:
         """What is shown of it, as text and as data."""
-        inside = "parent" if self.in_this_process else "worker"
+        inside = "worker"
+        if self.in_this_process:
+            inside = "parent"
         stages = self.stages or (None,) * (len(self.wrappers) + 1)
         each = self.pipeline.env_kwargs
         words = f"env_kwargs of each: {shown(each)}" if isinstance(each, tuple) else seats(self.agents, self.padding)
         rows = [Row(self.environment.name, inside, words, after=stages[0])]
         for wrapper, before, after in zip(self.wrappers, stages, stages[1:], strict=False):
-            runs_in = inside if wrapper.runs_in == "worker" else "parent"
+            runs_in = "parent"
+            if wrapper.runs_in == "worker":
+                runs_in = inside
             rows.append(Row(wrapper.spec.name, runs_in, wrapper.words, wrapper, before, after))
-        held, own = [], 0
+        held = []
+        own = 0
         if issubclass(self.backend, Processes):
             asked = self.backend_options
             of_each = self.environment.engine_rows or 1
@@ -256,7 +242,7 @@ class PlanAround(Plan):
     def with_refusals(self) -> Plan:
         """Try the wrappers on the engine, which stays open and is not stepped."""
         declares = "autoreset_mode" in (getattr(self.engine, "metadata", None) or {})
-        lent = Engine(self.engine, autoreset=None if declares else self.pipeline.autoreset, lent=True)
+        lent = Engine(self.engine, autoreset=None if declares else self.pipeline.autoreset_mode, lent=True)
         engine = self.engine
         if isinstance(engine, VecEnv):
             engine = next(iter(engine.core.runner.engines()), engine)
@@ -273,9 +259,6 @@ def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
     return PlanAround(resolved, Environment(spec.env, ()), wrappers, Dummy, {}, "", written=spec, engine=engine)
 
 
-# -- the static stage -------------------------------------------------------------------------------------------------
-
-
 def plan(spec: PipelineSpec) -> Plan:
     """Check a pipeline, and plan how it is built. No process is started.
 
@@ -287,68 +270,7 @@ def plan(spec: PipelineSpec) -> Plan:
           at an episode's end: truncates the episode after max_episode_steps steps, and starts to count again.
     backend dummy: ...
     """
-    planned = _plan(spec)
-    resolved = planned.pipeline
-    if spec.eval:
-        try:
-            of_eval = _plan(evaluation(spec))
-        except (SpecError, PlanError) as error:
-            of_which = "(This is of the evaluation that the section eval describes.)"
-            raise with_words(error, of_which) from cause_of(error)
-        resolved = resolved.replaced(eval=differences(resolved, of_eval.pipeline))
-    _ = resolved.hash  # computed now: what a callable holds may change when it runs
-    return dataclasses.replace(planned, pipeline=resolved)
-
-
-def _plan(spec: PipelineSpec) -> Plan:
-    """Plan the pipeline itself; its section ``eval`` stays as written."""
-    environment, n, words = None, spec.n or 1, _with_seats(spec)
-    wrappers: tuple[PlannedWrapper, ...] = ()
-    mistakes = Mistakes()
-    with mistakes:
-        env_source = spec.source.at("env")
-        environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, env_source, spec.envs_per_engine)
-        if spec.agents is not None and environment.env_spec is not None:
-            got = f"got {environment.name}; leave it out"
-            raise PlanError(f"{spec.where('agents')}: expected a game of several agents, {got}.")
-        environment = dataclasses.replace(environment, is_game=environment.is_game or spec.agents is not None)
-        n = _how_many(spec, environment)
-    with mistakes:
-        wrappers = plan_wrappers(words)
-        refuse_wrong_order(wrappers)
-    with mistakes:
-        runner, options, backend, reason = plan_backend(spec, n, environment, wrappers)
-    mistakes.raise_all()
-    assert environment is not None
-    environment = with_wrappers(environment, wrappers, n)
-    draw = [wrapper.where for wrapper in wrappers if declared_by(wrapper.target).takes_frames]
-    for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
-        environment.refuse_undrawable(where)
-    stats = spec.stats
-    if stats is not None:
-        directory = spec.source.at("stats").place.directory
-        stats = str(Path(directory or "", Path(stats).expanduser()).absolute())
-    resolved = spec.replaced(
-        env=environment.target,
-        n=n,
-        wrappers=tuple([wrapper.spec for wrapper in wrappers]),
-        backend=backend,
-        stats=stats,
-    )
-    return Plan(resolved, environment, wrappers, runner, options, reason, written=spec)
-
-
-def _with_seats(spec: PipelineSpec) -> tuple[WrapperSpec, ...]:
-    """The wrappers of a pipeline, of which ``opponents`` knows the learner's seats if ``agents`` names them."""
-    agents = spec.agents
-    if not isinstance(agents, tuple):
-        return spec.wrappers
-    return tuple(
-        dataclasses.replace(wrapper, kwargs={**wrapper.kwargs, "seat": agents})
-        if wrapper.name == "opponents" and wrapper.kwargs.get("seat", "random") == "random"
-        else wrapper
-        for wrapper in spec.wrappers
-    )
+    return Plan(**vars(plan_statically(spec)))
 
 
 def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
@@ -364,27 +286,3 @@ def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
         }
         wrappers.append(dataclasses.replace(wrapper.spec, kwargs={**wrapper.spec.kwargs, **paths}))
     return spec.override(wrappers=wrappers, eval=None)  # eval may name a preset whose wrappers these are
-
-
-def _how_many(spec: PipelineSpec, environment: Environment) -> int:
-    entries = len(environment.parts)
-    n = spec.n if spec.n is not None else entries or usable_cores()
-    if n < 1:
-        raise PlanError(f"{spec.where('n')}: expected at least 1 sub-environment, got {n}.")
-    if n > MOST:
-        raise PlanError(f"{spec.where('n')}: expected at most {MOST:,} sub-environments, got {shown(n)}.")
-    if entries and n != entries:
-        which, remedy = "mapping in env_kwargs", "Leave n out, or give one mapping for all."
-        if isinstance(spec.env, tuple):
-            of_ids = any(part.env_spec is not None for part in environment.parts)
-            which, remedy = "entry of env" if of_ids else "callable", "Leave n out."
-        raise PlanError(f"{spec.where('n')}: expected {entries}, one for each {which}, got {n}. {remedy}")
-    if spec.batch_size is not None and not 1 <= spec.batch_size <= (MOST if environment.is_game else n):
-        raise PlanError(f"{spec.where('batch_size')}: expected 1 to n={n}, got {spec.batch_size}.")
-    if spec.batch_size is not None and (spec.envs_per_engine or 1) > 1:
-        raise PlanError(f"{spec.where('batch_size')}: the rows of an engine arrive together; leave it out.")
-    for name in ("seed", "start_index"):
-        value = getattr(spec, name)
-        if value is not None and value < 0:
-            raise PlanError(f"{spec.where(name)}: expected 0 or more, got {value}.")
-    return n

@@ -88,7 +88,9 @@ class NameTable:
         """Return the target of a pipeline's word: a name, an import path, or the object itself."""
         if not isinstance(target, str):
             return target
-        return import_target(target, where) if ":" in target else self.load(target, where)
+        if ":" in target:
+            return import_target(target, where)
+        return self.load(target, where)
 
     def name_of(self, target: Callable[..., Any]) -> str | None:
         """Return the name of this object, or None."""

@@ -12,22 +12,22 @@ from collections.abc import Iterator
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from vecwrap.pipeline.plan import Plan
+from vecwrap.pipeline.findings import Fault
 from vecwrap.pipeline.spots import (
     CLIPS,
     FRAME_SKIPS,
     OBSERVATION_NORMALIZERS,
     REWARD_NORMALIZERS,
     STACKS,
-    Fault,
     Spot,
     spots,
 )
+from vecwrap.pipeline.static_plan import StaticPlan
 from vecwrap.rows.members import name_of
 from vecwrap.sources.description import space_text
 
 
-def clip_hides_bounds(plan: Plan) -> Iterator[Fault]:
+def clip_hides_bounds(plan: StaticPlan) -> Iterator[Fault]:
     """``clip_action`` outside ``rescale_action``.
 
     It hides the bounds, for example -1 to 1, from an agent that squashes its actions into them (SAC, TD3, DDPG). For
@@ -45,7 +45,7 @@ def clip_hides_bounds(plan: Plan) -> Iterator[Fault]:
             )
 
 
-def normalize_images(plan: Plan) -> Iterator[Fault]:
+def normalize_images(plan: StaticPlan) -> Iterator[Fault]:
     """Running statistics of uint8 images.
 
     A mean and a variance per pixel amplify pixels that hardly ever change, and turn bytes into float32. Networks for
@@ -55,7 +55,9 @@ def normalize_images(plan: Plan) -> Iterator[Fault]:
     Right: ``PongNoFrameskip-v4 | atari | scale_obs``
     """
     for spot in spots(plan, *OBSERVATION_NORMALIZERS):
-        instead = "normalize_reward for the rewards" if spot.name == "normalize" else "scale_obs for values from 0 to 1"
+        instead = "scale_obs for values from 0 to 1"
+        if spot.name == "normalize":
+            instead = "normalize_reward for the rewards"
         for key, box in spot.boxes().items():
             if box.dtype == np.uint8 and len(box.shape) >= 2:
                 yield Fault(
@@ -65,7 +67,7 @@ def normalize_images(plan: Plan) -> Iterator[Fault]:
                 )
 
 
-def normalize_stack(plan: Plan) -> Iterator[Fault]:
+def normalize_stack(plan: StaticPlan) -> Iterator[Fault]:
     """Observations normalised after they are stacked.
 
     A stack holds k copies of one quantity, which get k different means and variances, and with zero padding the zeros
@@ -90,7 +92,7 @@ def normalize_stack(plan: Plan) -> Iterator[Fault]:
         )
 
 
-def normalize_twice(plan: Plan) -> Iterator[Fault]:
+def normalize_twice(plan: StaticPlan) -> Iterator[Fault]:
     """A second normaliser of values that are already normalised.
 
     The outer one keeps statistics of numbers whose scale shifts while the inner one learns. ``normalize`` does both
@@ -106,7 +108,7 @@ def normalize_twice(plan: Plan) -> Iterator[Fault]:
                 yield Fault(spot.wrapper, f"{inner[-1].label} normalises {what} already.", "Leave one of the two out.")
 
 
-def reward_inside_normalize(plan: Plan) -> Iterator[Fault]:
+def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
     """Rewards clipped or scaled before they are normalised.
 
     ``normalize_reward`` divides by the standard deviation of what it sees: a factor inside it cancels out, and the
@@ -119,7 +121,8 @@ def reward_inside_normalize(plan: Plan) -> Iterator[Fault]:
         normalizers = spot.outside(*REWARD_NORMALIZERS)
         if not normalizers:
             continue
-        outer, clips = normalizers[0], spot.argument("clip_reward")
+        outer = normalizers[0]
+        clips = spot.argument("clip_reward")
         if spot.name == "scale_reward":
             yield Fault(
                 spot.wrapper, f"{outer.label} divides by the spread, so the factor cancels out.", "Leave it out."
@@ -138,7 +141,7 @@ def reward_inside_normalize(plan: Plan) -> Iterator[Fault]:
             )
 
 
-def stack_twice(plan: Plan) -> Iterator[Fault]:
+def stack_twice(plan: StaticPlan) -> Iterator[Fault]:
     """A stack of stacks.
 
     An engine that stacks by itself (ale-py's and EnvPool's do, by default by four), an environment that already stacks,
@@ -158,7 +161,7 @@ def stack_twice(plan: Plan) -> Iterator[Fault]:
             )
 
 
-def time_aware_in_frames(plan: Plan) -> Iterator[Fault]:
+def time_aware_in_frames(plan: StaticPlan) -> Iterator[Fault]:
     """A time that ends at a fraction of its limit.
 
     ``time_aware`` counts agent steps, but without ``limit`` it uses the environment's time limit, which inside
@@ -181,7 +184,7 @@ def time_aware_in_frames(plan: Plan) -> Iterator[Fault]:
             )
 
 
-def time_limit_in_frames(plan: Plan) -> Iterator[Fault]:
+def time_limit_in_frames(plan: StaticPlan) -> Iterator[Fault]:
     """A time limit that counts frames.
 
     Inside ``atari`` or ``frame_skip``, a step is only one of the frames of an agent step. If frames are intended
@@ -193,7 +196,8 @@ def time_limit_in_frames(plan: Plan) -> Iterator[Fault]:
     for spot in spots(plan, "time_limit"):
         skips = spot.outside(*FRAME_SKIPS)
         if skips and skips[0].frames > 1:
-            outer, limit = skips[0], spot.argument("max_episode_steps")
+            outer = skips[0]
+            limit = spot.argument("max_episode_steps")
             yield Fault(
                 spot.wrapper,
                 f"it counts frames, not agent steps: {outer.label} holds an action for {outer.frames}, so {limit:,} "
@@ -202,7 +206,7 @@ def time_limit_in_frames(plan: Plan) -> Iterator[Fault]:
             )
 
 
-def time_limit_never_acts(plan: Plan) -> Iterator[Fault]:
+def time_limit_never_acts(plan: StaticPlan) -> Iterator[Fault]:
     """A time limit above the environment's own, which ends every episode first.
 
     ``time_limit`` adds a limit to that of the registration, which ``env_kwargs: {max_episode_steps: ...}`` replaces,
@@ -213,8 +217,11 @@ def time_limit_never_acts(plan: Plan) -> Iterator[Fault]:
     """
     own = list(_own_limits(plan))
     for spot in spots(plan, "time_limit"):
-        limit, frames = spot.argument("max_episode_steps"), _frames_inside(spot)
-        held = f", {limit * frames:,} of the environment's own steps" if frames > 1 else ""
+        limit = spot.argument("max_episode_steps")
+        frames = _frames_inside(spot)
+        held = ""
+        if frames > 1:
+            held = f", {limit * frames:,} of the environment's own steps"
         for steps, ends, key, skip in own:
             if 0 < steps < limit * frames:
                 yield Fault(
@@ -239,7 +246,7 @@ def _frames_inside(spot: Spot) -> int:
     return math.prod(skip.frames for skip in spot.inside(*FRAME_SKIPS))
 
 
-def _own_limits(plan: Plan) -> Iterator[tuple[int, str, str, int]]:
+def _own_limits(plan: StaticPlan) -> Iterator[tuple[int, str, str, int]]:
     """The environment's own limits: in its steps, in words, the argument that sets it, and its count for one step.
 
     Of several environments, each with such a limit, the longest.
@@ -262,7 +269,7 @@ def _limits_of(spec: EnvSpec | None) -> Iterator[tuple[int, str, str, int]]:
         yield frames // least, f"{frames:,} frames", "max_num_frames_per_episode", least
 
 
-def zero_padding(plan: Plan) -> Iterator[Fault]:
+def zero_padding(plan: StaticPlan) -> Iterator[Fault]:
     """Stacks of float vectors that start with zeros.
 
     For images, zero is black: nothing was there before. For measured quantities such as an angle or a speed, it is a

@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from gymnasium import spaces
 
 from vecwrap.errors import VecwrapError
-from vecwrap.pipeline.plan import Plan
+from vecwrap.pipeline.findings import Fault
 from vecwrap.pipeline.spots import (
     CLIPS,
     OBSERVATION_NORMALIZERS,
     REWARD_NORMALIZERS,
     STACKS,
-    Fault,
     Spot,
     spots,
 )
+from vecwrap.pipeline.static_plan import StaticPlan
 from vecwrap.pipeline.values import shown
 from vecwrap.sources.masks import MEMBER
 
 
-def clip_hides_results(plan: Plan) -> Iterator[Fault]:
+def clip_hides_results(plan: StaticPlan) -> Iterator[Fault]:
     """Rewards clipped so that two results of a game are the same.
 
     Clipped to 0 to 1, a loss is worth as much as a draw, and the learner need not avoid it. The sign keeps all three.
@@ -39,7 +39,7 @@ def clip_hides_results(plan: Plan) -> Iterator[Fault]:
                 yield Fault(spot.wrapper, f"rewards are clipped at {bound:g}, so {results}.", "Clip to the sign.")
 
 
-def empty_pool(plan: Plan) -> Iterator[Fault]:
+def empty_pool(plan: StaticPlan) -> Iterator[Fault]:
     """A pool without anybody to play against.
 
     The folder is not there, or has no members yet: ``OpponentPool(DIR).add(...)`` fills it. With ``current: 1`` the
@@ -59,7 +59,7 @@ def empty_pool(plan: Plan) -> Iterator[Fault]:
             yield Fault(spot.wrapper, f"the pool {shown(pool)} has no members.", "Add some, or leave pool out.")
 
 
-def mask_among_values(plan: Plan) -> Iterator[Fault]:
+def mask_among_values(plan: StaticPlan) -> Iterator[Fault]:
     """An action mask that is treated as an observation.
 
     Normalised, stacked, scaled or flattened with the other members, a member ``action_mask`` no longer says what is
@@ -79,7 +79,7 @@ def mask_among_values(plan: Plan) -> Iterator[Fault]:
             yield Fault(spot.wrapper, f'it changes the member "{MEMBER}", which says what is legal.', fix)
 
 
-def learner_sees_otherwise(plan: Plan) -> Iterator[Fault]:
+def learner_sees_otherwise(plan: StaticPlan) -> Iterator[Fault]:
     """Observations that are changed outside of ``opponents``.
 
     Opponents from a pool's folder see what is inside, so a snapshot of a learner that sees something else cannot play:
@@ -104,7 +104,7 @@ def _same_observations(spot: Spot) -> bool:
     return spot.before is None or spot.after is None or spot.before.observation_space == spot.after.observation_space
 
 
-def statistics_of_all_seats(plan: Plan) -> Iterator[Fault]:
+def statistics_of_all_seats(plan: StaticPlan) -> Iterator[Fault]:
     """Running statistics inside of ``opponents``.
 
     They are shared by all seats and go on changing, so what a snapshot sees is no longer what it was trained on.
@@ -115,7 +115,9 @@ def statistics_of_all_seats(plan: Plan) -> Iterator[Fault]:
     """
     for spot in spots(plan, "opponents"):
         for inner in spot.inside(*OBSERVATION_NORMALIZERS, *REWARD_NORMALIZERS):
-            fix = "Put it outside." if "reward" in inner.name else "Use scale_obs, or training: false."
+            fix = "Use scale_obs, or training: false."
+            if "reward" in inner.name:
+                fix = "Put it outside."
             yield Fault(inner.wrapper, f"its statistics are of all seats of {spot.label}, and go on changing.", fix)
 
 

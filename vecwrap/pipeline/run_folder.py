@@ -25,12 +25,11 @@ from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import read_text
 from vecwrap.pipeline.paths import moved
 from vecwrap.pipeline.places import Place, fail
-from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec, load_without_imports
+from vecwrap.pipeline.static_plan import plan_statically
 from vecwrap.pipeline.values import Settings
 from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, STATISTICS
 
-VIDEOS = "videos"
 _MOST_VERSIONS = 1000  # each is looked up
 
 
@@ -85,7 +84,7 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     path = folder / PIPELINE
     text = read_text(path, follow=False)
     spec = PipelineSpec.from_yaml(text, str(path), folder) if imports else load_without_imports(path)
-    resolved = plan(spec).pipeline
+    resolved = plan_statically(spec).pipeline
     if facts.get("hash_version", HASH_VERSION) == HASH_VERSION:  # another version gives the same pipeline another hash
         _refuse_others(folder, hashes, resolved.hash, f"{PIPELINE} beside it is", facts)
     return Run(folder, resolved, facts, statistics)
@@ -131,7 +130,9 @@ def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
 
 def _refuse_others(folder: Path, hashes: Mapping[str, str], expected: str, as_: str, facts: Mapping[str, Any]) -> None:
     then, now = other_versions(facts).get("vecwrap", ("", ""))
-    newer = f" (vecwrap {then} wrote it and this is {now}, in which a wrapper may differ.)" if then else ""
+    newer = ""
+    if then:
+        newer = f" (vecwrap {then} wrote it and this is {now}, in which a wrapper may differ.)"
     for name, found in hashes.items():
         if found != expected:
             raise SpecError(

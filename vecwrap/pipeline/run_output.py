@@ -18,10 +18,10 @@ from vecwrap.pipeline.fields import write
 from vecwrap.pipeline.merge import with_argument
 from vecwrap.pipeline.paths import moved
 from vecwrap.pipeline.places import MAX_DEPTH, Source, fail
-from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.registry import wrappers
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec
-from vecwrap.pipeline.values import as_data, copied, is_mapping, is_scalar, shown
+from vecwrap.pipeline.static_plan import StaticPlan, plan_statically
+from vecwrap.pipeline.values import as_data, copied, is_mapping, is_scalar, shown, to_builtins
 from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
 from vecwrap.wrappers.monitor import Monitor
@@ -82,7 +82,7 @@ def with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
     else:
         changed[found] = with_argument(changed[found], "dir", str(folder), Source())
         if isinstance(section.get("wrappers"), tuple) and old is not None:
-            section = moved(plan(spec).pipeline, old, folder.absolute()).eval
+            section = moved(plan_statically(spec).pipeline, old, folder.absolute()).eval
     return dataclasses.replace(spec, wrappers=tuple(changed), eval=section)
 
 
@@ -91,7 +91,7 @@ def laid_open(spec: PipelineSpec) -> PipelineSpec:
     parts = plan_wrappers(spec.wrappers)
     if not any(part.preset for part in parts):
         return spec
-    evaluation = plan(spec).pipeline.eval if spec.eval else spec.eval
+    evaluation = plan_statically(spec).pipeline.eval if spec.eval else spec.eval
     return dataclasses.replace(spec, wrappers=tuple(part.spec for part in parts), eval=evaluation)
 
 
@@ -116,10 +116,12 @@ def _all_of(spec: PipelineSpec, name: str) -> list[int]:
 def _folder_of(wrapper: WrapperSpec) -> Path | None:
     folder = wrapper.kwargs.get("dir", wrapper.args[0] if wrapper.args else None)
     directory = wrapper.source.at(wrapper.name, "dir").place.directory
-    return None if folder is None else Path(directory or "", folder)
+    if folder is None:
+        return None
+    return Path(directory or "", folder)
 
 
-def refuse_unwritable(planned: Plan) -> None:
+def refuse_unwritable(planned: StaticPlan) -> None:
     """Refuse a monitor whose folder nothing can be written into, before anything is started."""
     for folder in folders_of(planned.pipeline, "monitor"):
         refuse_unwritable_folder(folder)
@@ -150,13 +152,17 @@ def read_config(config: Any) -> dict[str, Any] | None:
     if config is None:
         return None
     if not is_mapping(config):
-        remedy = " Pass vars(...) of it." if hasattr(config, "__dict__") and not callable(config) else ""
+        remedy = ""
+        if hasattr(config, "__dict__") and not callable(config):
+            remedy = " Pass vars(...) of it."
         fail("config", f"expected a mapping of names to values, got {shown(config)}.{remedy}".removesuffix("."))
     return {_name(key, "config"): _as_json(value, f"config.{key}", 0) for key, value in config.items()}
 
 
 def _name(key: Any, where: str) -> str:
-    return key if isinstance(key, str) else fail(where, f"expected text as the name of a setting, got {shown(key)}")
+    if isinstance(key, str):
+        return key
+    return fail(where, f"expected text as the name of a setting, got {shown(key)}")
 
 
 def _as_json(value: Any, where: str, depth: int) -> Any:
@@ -170,7 +176,9 @@ def _as_json(value: Any, where: str, depth: int) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         fail(where, f'expected a finite number, since JSON has no other, got {value}; write it as text: "{value}"')
     if not is_scalar(value):
-        remedy = "; for an array, its tolist()" if hasattr(value, "tolist") else "; give its name, as text"
+        remedy = "; give its name, as text"
+        if hasattr(value, "tolist"):
+            remedy = "; for an array, its tolist()"
         fail(where, f"expected numbers, text, lists and dicts, as JSON has them, got {shown(value)}{remedy}")
     return value
 
@@ -187,7 +195,7 @@ def refuse_homeless(config: Any, spec: PipelineSpec) -> None:
 # -- what the folder says of the pipeline -----------------------------------------------------------------------------
 
 
-def record_run(env: VecEnv, planned: Plan, config: Mapping[str, Any] | None) -> None:
+def record_run(env: VecEnv, planned: StaticPlan, config: Mapping[str, Any] | None) -> None:
     """Have each monitor's folder say which pipeline the run was of."""
     for wrapper in env.chain:
         if isinstance(wrapper, Monitor) and wrapper.record is not None:
@@ -209,7 +217,7 @@ def record_wrapped(env: VecEnv, planned: Sequence[PlannedWrapper], config: Mappi
             monitor.record.config = config
 
 
-def describe(planned: Plan, folder: Path) -> Described:
+def describe(planned: StaticPlan, folder: Path) -> Described:
     """What ``run.json`` and ``pipeline.yaml`` say of a pipeline, with paths relative to the folder."""
     pipeline = moved(planned.pipeline, folder, Path())  # so that the folder can be moved
     settings, missing = _shown(pipeline)
@@ -238,18 +246,20 @@ def _shown(pipeline: PipelineSpec) -> tuple[dict[str, Any], list[str]]:
 
 
 def _by_name(value: Any) -> Any:
-    value = as_data(value)
-    if isinstance(value, WrapperSpec):
-        arguments = {str(key): _by_name(argument) for key, argument in [*enumerate(value.args), *value.kwargs.items()]}
-        return {value.name: arguments} if arguments else value.name
-    if is_mapping(value):
-        return {str(key): _by_name(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return list(map(_by_name, value))
-    return value if is_scalar(value) else shown(value)
+    return to_builtins(value, _name_of, for_json=True)
 
 
-def modules_of(planned: Plan) -> tuple[str, ...]:
+def _name_of(value: Any) -> Any:
+    """What stands for a wrapper, with its arguments, and for an object of this process."""
+    if not isinstance(value, WrapperSpec):
+        return shown(value)
+    arguments = _by_name({**dict(enumerate(value.args)), **value.kwargs})
+    if arguments:
+        return {value.name: arguments}
+    return value.name
+
+
+def modules_of(planned: StaticPlan) -> tuple[str, ...]:
     """The modules that a pipeline's stream comes from."""
     targets: list[Any] = [wrapper.target for wrapper in planned.wrappers]
     for part in planned.environment.each:
@@ -263,6 +273,6 @@ def _module(target: Any) -> str:
     return module_of(target)
 
 
-def versions(planned: Plan) -> dict[str, str]:
+def versions(planned: StaticPlan) -> dict[str, str]:
     """The versions of everything that a pipeline's stream comes from: Python and installed distributions."""
     return library_versions(modules_of(planned))

@@ -47,10 +47,16 @@ class Parameter:
         try:
             made = fitted(for_file(self.default, self.name), self.annotation)
         except (SpecError, Unfit):
-            return self.default if _is_data(self.default) else REQUIRED
+            if _is_data(self.default):
+                return self.default
+            return REQUIRED
         if _is_data(self.default):
-            return made if _is_data(made) else self.default
-        return self.default if made == self.default else REQUIRED
+            if _is_data(made):
+                return made
+            return self.default
+        if made == self.default:
+            return self.default
+        return REQUIRED
 
     @property
     def takes_callable(self) -> bool:
@@ -71,7 +77,9 @@ class Parameter:
 
     def __str__(self) -> str:
         text = self.name if self.annotation is Any else f"{self.name}: {in_words(self.annotation)}"
-        return text if self.default is REQUIRED else f"{text} = {shown(self.default)}"
+        if self.default is REQUIRED:
+            return text
+        return f"{text} = {shown(self.default)}"
 
 
 @dataclass(frozen=True)
@@ -152,7 +160,9 @@ class Signature:
             keys[parameter.name] = number
         rest = tuple(args[len(by_position) :])
         if rest and not self.any_position:
-            most = f"at most {len(by_position)}" if by_position else "none"
+            most = "none"
+            if by_position:
+                most = f"at most {len(by_position)}"
             raise SpecError(f"{where}: expected {most} without a name, got {len(args)} arguments. {self._takes()}")
         mistakes = Mistakes()
         names = self.names
@@ -233,7 +243,9 @@ def fitted(value: Any, annotation: Any) -> Any:
 
 def members(annotation: Any) -> tuple[Any, ...]:
     """The types that a union joins; of any other type, itself alone."""
-    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    if get_origin(annotation) in (Union, types.UnionType):
+        return get_args(annotation)
+    return (annotation,)
 
 
 def holds_names(member: Any) -> bool:
@@ -258,7 +270,9 @@ def written_as(value: Any, kinds: Sequence[Any]) -> str:
     """How a number or a truth value is written that came as text, or as a float: ``" Write 4."``, else ``""``."""
     if isinstance(value, float) and int in kinds and value.is_integer():
         return f" Write {int(value)}."
-    meant = _BOOLS.get(value.lower(), value) if isinstance(value, str) and len(value) < 60 else ""
+    meant = ""
+    if isinstance(value, str) and len(value) < 60:
+        meant = _BOOLS.get(value.lower(), value)
     read = read_yaml_scalar(meant)
     fits = type(read) in kinds or (type(read) is int and float in kinds)
     if meant == "" or isinstance(read, str) or not fits:
@@ -289,7 +303,9 @@ def in_words(annotation: Any) -> str:
     if annotation is None or annotation is type(None):
         return "null"
     if is_callable(annotation):
-        return "a callable" if (origin or annotation) is Callable else "a class"
+        if (origin or annotation) is Callable:
+            return "a callable"
+        return "a class"
     if isinstance(annotation, type) and origin is None:
         return {"str": "text", "Path": "a path", "PathLike": "a path"}.get(annotation.__name__, annotation.__name__)
     if origin is np.ndarray:
@@ -303,7 +319,9 @@ def section(target: Any, title: str) -> str:
     """The text of a section of a Google-style docstring, without its indentation, or ``""``."""
     text = f"{inspect.cleandoc(target.__doc__ or '')}\n"
     match = re.search(rf"^{re.escape(title)}:\n((?:    .*\n|\n)*)", text, re.MULTILINE)
-    return textwrap.dedent(match[1]).strip() if match else ""
+    if match:
+        return textwrap.dedent(match[1]).strip()
+    return ""
 
 
 def hints(target: Any) -> dict[str, Any]:
@@ -329,7 +347,9 @@ def _is_number_for(value: Any, joined: Sequence[Any]) -> bool:
     """Whether it is a number and the signature asks for NumPy's, as some of Gymnasium's wrappers do."""
     wanted = tuple(member for member in joined if isinstance(member, type) and issubclass(member, np.number))
     kinds = {int: (np.integer, np.floating), float: (np.floating,)}.get(type(value), ())
-    return any(issubclass(member, kinds) or member is np.number for member in wanted) if kinds else False
+    if kinds:
+        return any(issubclass(member, kinds) or member is np.number for member in wanted)
+    return False
 
 
 def _decode(wanted: type, value: Any) -> Any:
@@ -337,7 +357,9 @@ def _decode(wanted: type, value: Any) -> Any:
         return value
     if (get_origin(wanted) or wanted) is PathLike:
         return Path(value)
-    return wanted(value) if issubclass(wanted, Path) else value
+    if issubclass(wanted, Path):
+        return wanted(value)
+    return value
 
 
 def _is_data(value: Any) -> bool:

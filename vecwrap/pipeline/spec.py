@@ -19,8 +19,8 @@ from vecwrap.errors import Mistakes, PlanError, SpecError, brief
 from vecwrap.pipeline.fields import KEYS, EnvTarget, read, refuse_unknown, write
 from vecwrap.pipeline.files import lineage, names_file, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.line import put, read_line, whole, write_line
-from vecwrap.pipeline.merge import Replace, merge
-from vecwrap.pipeline.places import Place, Source, Steps, fail
+from vecwrap.pipeline.merge import Marked, Replace, merge
+from vecwrap.pipeline.places import Mark, Place, Source, fail
 from vecwrap.pipeline.values import ByContent, Settings, by_name, names_of, same, shown, to_json
 from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, WrapperSpec
 from vecwrap.rows.step_result import Autoreset
@@ -43,6 +43,7 @@ class PipelineSpec(ByContent):
         env: an environment id, ``"module:Id-v0"``, an ``EnvSpec`` that differs from what is registered under its id, a
             callable that makes one environment, or a tuple of these, one for each sub-environment.
         backend: how the sub-environments run.
+        autoreset: the mode's name; None: not given, and ``autoreset_mode`` has the mode.
         wrappers: the wrappers, inner first.
         training: whether running statistics are updated; False: they are frozen, as for an evaluation; None: updated
             unless they are given by ``stats``.
@@ -65,7 +66,7 @@ class PipelineSpec(ByContent):
     seed: int | None = None
     start_index: int = 0
     backend: BackendSpec = _AUTO
-    autoreset: str = Autoreset.SAME_STEP.value
+    autoreset: str | None = None
     copy: bool = True
     batch_size: int | None = None
     envs_per_engine: int | None = None
@@ -141,8 +142,8 @@ class PipelineSpec(ByContent):
             file: its name, for errors.
             directory: the folder that its paths are relative to.
         """
-        document = read_yaml(text, file)
-        return cls.from_dict(document.value, document.source(directory))
+        document = read_yaml(text, file, directory)
+        return cls.from_dict(document.value, document.source)
 
     @classmethod
     def load(cls, path: str | Path) -> PipelineSpec:
@@ -213,7 +214,9 @@ class PipelineSpec(ByContent):
     @property
     def each_env_kwargs(self) -> tuple[Mapping[str, Any], ...]:
         """The arguments for all sub-environments, or those for each."""
-        return self.env_kwargs if isinstance(self.env_kwargs, tuple) else (self.env_kwargs,)
+        if isinstance(self.env_kwargs, tuple):
+            return self.env_kwargs
+        return (self.env_kwargs,)
 
     @property
     def in_training(self) -> bool:
@@ -223,7 +226,16 @@ class PipelineSpec(ByContent):
         >>> learnt.in_training, learnt.override(training=True).in_training
         (False, True)
         """
-        return self.stats is None if self.training is None else self.training
+        if self.training is None:
+            return self.stats is None
+        return self.training
+
+    @property
+    def autoreset_mode(self) -> Autoreset:
+        """The autoreset mode that was given, else same_step."""
+        if self.autoreset is None:
+            return Autoreset.SAME_STEP
+        return Autoreset(self.autoreset)
 
     @functools.cached_property
     def hash(self) -> str:
@@ -239,9 +251,12 @@ class PipelineSpec(ByContent):
         env_kwargs = each if isinstance(self.env_kwargs, tuple) else each[0]
         engines = [] if self.envs_per_engine is None else [self.envs_per_engine]
         agents = [] if self.agents is None else [["agents", self.agents]]
+        mode = self.autoreset_mode.value
         every = self.backend.options.get("recreate_every")
-        renewal = [] if every is None else [["recreate_every", every]]  # a new environment gets another seed
-        content = to_json([self.env, env_kwargs, wrappers, self.autoreset, self.n, *engines, *agents, *renewal], by_name)
+        renewal = []
+        if every is not None:  # a new environment gets another seed
+            renewal.append(["recreate_every", every])
+        content = to_json([self.env, env_kwargs, wrappers, mode, self.n, *engines, *agents, *renewal], by_name)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def where(self, *steps: str | int) -> str:
@@ -294,48 +309,36 @@ class Layers:
     """The settings of a pipeline, written over each other, and where each of them was written."""
 
     settings: dict[str, Any] = field(default_factory=dict)
-    places: dict[Steps, Place] = field(default_factory=dict)
+    mark: Mark = field(default_factory=Mark)
     mistakes: Mistakes = field(default_factory=Mistakes)
 
     @classmethod
     def of(cls, spec: PipelineSpec) -> Layers:
         """Return the settings of a pipeline, over which others are written."""
-        return cls({key: getattr(spec, key) for key in KEYS}, dict(spec.source.places))
+        return cls({key: getattr(spec, key) for key in KEYS}, spec.source.mark)
 
     def add(self, data: Mapping[Any, Any], source: Source) -> None:
         """Write the keys of a file, of a section, or of a setting with dots over those so far; each is read once."""
+        marks = dict(self.mark.parts)
         for key, written in data.items():
             try:
                 refuse_unknown(key, KEYS, source)
-                old = self.settings.get(key)
+                old = Marked(self.settings.get(key), self.mark.at(key))
                 at = source.at(key)
-                self.settings[key] = read(key, merge(old, written, at), at)
+                value, marks[key] = merge(old, Marked(written, at.mark), at.steps)
+                self.settings[key] = read(key, value, at)
             except (SpecError, PlanError) as error:
                 self.mistakes.add(error)
-                continue
-            self._mark(key, written, at, is_change=old is not None and isinstance(written, Mapping))
-        if () in source.places:
-            self.places[()] = source.places[()]
-
-    def _mark(self, key: str, written: Any, source: Source, *, is_change: bool) -> None:
-        """Note where a key was written; of a change, the value itself is still where it was."""
-        length = len(source.steps)
-        below = {steps: place for steps, place in source.places.items() if steps[:length] == source.steps}
-        if not is_change:
-            self.places = {steps: place for steps, place in self.places.items() if steps[:1] != (key,)}
-            self.places[(key,)] = source.place
-        elif "name" not in written:
-            below.pop(source.steps, None)
-        self.places.update({(key, *steps[length:]): place for steps, place in below.items()})
+        self.mark = dataclasses.replace(self.mark, parts=marks)
 
     def spec(self) -> PipelineSpec:
         self.mistakes.raise_all(self.settings.get("wrappers") or ())
-        return _made_of(self.settings, Source(self.places))
+        return _made_of(self.settings, Source(self.mark))
 
 
 def _read(data: Any, source: Source, look: Callable[[Layers], None] | None = None) -> PipelineSpec:
     """Read files, the outermost base first; ``look`` sees each before the one that extends it changes its wrappers."""
-    layers = Layers()
+    layers = Layers(mark=Mark(source.place, place_of_others=Place()))
     files = lineage(data, source)
     for said, where in files:
         layers.add(said, where)
@@ -361,10 +364,10 @@ def overridden(
             fail(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
         data: dict[str, Any] = {}
         with layers.mistakes:
-            refuse_unknown(first, [*KEYS, *BACKEND_OPTIONS], Source(otherwise=place))
+            refuse_unknown(first, [*KEYS, *BACKEND_OPTIONS], Source(Mark(place)))
             path = f"backend.{key}" if key in BACKEND_OPTIONS else key
             put(data, path, Replace(changes[key]))
-            layers.add(data, Source({tuple(path.split(".")): place}, (), place))
+            layers.add(data, Source(Mark(place)))
     return layers.spec()
 
 
@@ -398,7 +401,7 @@ _MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
 def load_without_imports(path: Path) -> PipelineSpec:
     """Read a pipeline file, and refuse it as ``refuse_imports`` does, before a signature of its wrappers is needed."""
     with brief:
-        return _read(*read_file(path), look=lambda layers: _refuse(layers.settings, Source(layers.places)))
+        return _read(*read_file(path), look=lambda layers: _refuse(layers.settings, Source(layers.mark)))
 
 
 def refuse_imports(spec: PipelineSpec) -> None:
@@ -407,38 +410,30 @@ def refuse_imports(spec: PipelineSpec) -> None:
     Arguments count because wrappers import some of them (``trigger`` of ``video``), and wrappers of other packages may
     do anything with theirs. Names alone lead only to what is installed and registered.
     """
-    _refuse(vars(spec), spec.source)
+    _refuse(dict(spec.settings()), spec.source)
 
 
 def _refuse(settings: Mapping[str, Any], source: Source) -> None:
-    said = {key: value for key, value in settings.items() if key in _MAY_IMPORT}
-    for where, text in _imports(said, source):
+    data = {key: write(key, value) for key, value in settings.items() if key in _MAY_IMPORT and value is not None}
+    for where, text in _imports(data, source):
         fail(where, f"expected nothing to import or to connect to (--no-imports), got {shown(text)}")
 
 
-def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
-    """What would be imported, and where it was written."""
-    if isinstance(value, WrapperSpec):
-        if ":" in value.name:
-            yield str(value.source), value.name
-        given: list[tuple[str | int, Any]] = [*enumerate(value.args), *value.kwargs.items()]
-        for key, argument in given:
-            for _, text in _imports(argument, source):
-                yield value.where_argument(key), text
-    elif isinstance(value, BackendSpec):
-        if ":" in value.name:
-            yield str(source), value.name
-        yield from _imports({**value.options}, source)
-    elif isinstance(value, Mapping):
+def _imports(value: Any, source: Source) -> Iterator[tuple[Source, str]]:
+    """What would be imported, as a file would hold it, and where it was written."""
+    if isinstance(value, str):
+        text = value.removesuffix(":")  # behind the path of a wrapper without arguments
+        if is_import_path(text) or (":" in text and "env" in source.steps[-2:]):
+            yield source, text
+    elif isinstance(value, dict):
         for key, inner in value.items():
-            yield from _imports(key, source.at(key))
+            at = source.at(key)
+            yield from _imports(key, Source(at.mark, source.steps))
             if source.steps[-1:] == ("backend",) and key in _CONNECTS and inner is not None:
-                yield str(source.at(key)), key
+                yield at, key
             if source.steps == ("eval", "wrappers") and str(key).isdigit() and isinstance(inner, str):
-                inner = WrapperSpec.parse(inner, source.at(key))  # it replaces the wrapper of this number
-            yield from _imports(inner, source.at(key))
-    elif isinstance(value, (list, tuple)):
+                inner = WrapperSpec.parse(inner, at).to_data()  # it replaces the wrapper of this number
+            yield from _imports(inner, at)
+    elif isinstance(value, list):
         for index, inner in enumerate(value):
             yield from _imports(inner, source.at(index))
-    elif isinstance(value, str) and (is_import_path(value) or (":" in value and "env" in source.steps[-2:])):
-        yield str(source), value

@@ -1,28 +1,17 @@
-"""What rules look at: a plan's wrappers in their places, with the spaces before and after each; and what they find."""
+"""What rules look at: a plan's wrappers in their places, with the spaces before and after each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any
 
 from gymnasium import spaces
 
-from vecwrap.pipeline.plan import Plan
+from vecwrap.pipeline.static_plan import StaticPlan
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.members import Key
 from vecwrap.sources.stages import Stage
-
-Severity: TypeAlias = Literal["error", "warning"]
-
-
-class Fault(NamedTuple):
-    """One mistake: the wrapper to move, change or leave out, or a key of the pipeline; what is wrong; what to do."""
-
-    place: PlannedWrapper | str
-    reason: str
-    fix: str
-
 
 # Wrappers of one kind. Gymnasium's do the same inside each sub-environment, and are named by their import paths.
 OBSERVATION_NORMALIZERS = (
@@ -49,7 +38,7 @@ FRAME_SKIPS: Mapping[str, str] = {  # the argument that says how many frames
 class Spot:
     """A wrapper in its place; the stages are None if no sub-environment was made, ``after`` also if it is refused."""
 
-    plan: Plan
+    plan: StaticPlan
     index: int
     wrapper: PlannedWrapper
     before: Stage | None
@@ -68,7 +57,9 @@ class Spot:
     def keys(self) -> tuple[str, ...] | None:
         """The members of a Dict that it applies to; None for all."""
         keys = self.argument("keys")
-        return tuple(keys) if isinstance(keys, (list, tuple)) else None
+        if isinstance(keys, (list, tuple)):
+            return tuple(keys)
+        return None
 
     @property
     def frames(self) -> int:
@@ -101,7 +92,7 @@ class Spot:
         return {key: member for key, member in members.items() if isinstance(member, spaces.Box)}
 
 
-def spots(plan: Plan, *names: str) -> Iterator[Spot]:
+def spots(plan: StaticPlan, *names: str) -> Iterator[Spot]:
     """The wrappers with these names, inner first; all if none is given."""
     stages: tuple[Stage | None, ...] = plan.stages or (None,) * (len(plan.wrappers) + 1)
     for index, wrapper in enumerate(plan.wrappers):

@@ -69,7 +69,9 @@ def shown(value: Any, depth: int = 0) -> str:
     """Format a value briefly for an error or a plan: text in quotes, objects by name, the first parts of the rest."""
     if isinstance(value, str):
         text = value if len(value) <= 60 else f"{value[:57]}..."
-        return f'"{text}"' if text.isprintable() else quoted(text)
+        if text.isprintable():
+            return f'"{text}"'
+        return quoted(text)
     if is_scalar(value):
         return write_scalar(value)
     if isinstance(value, int):
@@ -80,7 +82,9 @@ def shown(value: Any, depth: int = 0) -> str:
         return import_path(value) or callable_name(value)
     if not (is_mapping(value) or isinstance(value, (list, tuple))):
         text = repr(value)
-        return text if len(text) <= 60 else f"{text[:57]}..."
+        if len(text) <= 60:
+            return text
+        return f"{text[:57]}..."
     parts: list[str] = []
     for key in value:
         if depth > 2 or sum(map(len, parts)) > 200:
@@ -91,7 +95,9 @@ def shown(value: Any, depth: int = 0) -> str:
             parts.append(f"{name}: {shown(value[key], depth + 1)}")
         else:
             parts.append(shown(key, depth + 1))
-    return f"{{{', '.join(parts)}}}" if isinstance(value, Mapping) else f"[{', '.join(parts)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(parts)}}}"
+    return f"[{', '.join(parts)}]"
 
 
 def callable_name(target: Any) -> str:
@@ -117,14 +123,17 @@ def _name_of(target: Any) -> str:
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = {}
     if isinstance(target, functools.partial):
-        args, named = target.args, target.keywords
+        args = target.args
+        named = target.keywords
     elif isinstance(target, FunctionType):
         named = dict(inspect.getclosurevars(target).nonlocals)
         if target.__name__ == "<lambda>":  # ``lambda i=i: ...``; other functions are rarely bound this way
             named |= {p.name: p.default for p in inspect.signature(target).parameters.values()}
     values = [shown(value) for value in args if is_scalar(value)]
     values += [f"{name}={shown(value)}" for name, value in named.items() if is_scalar(value)]
-    return f"{callable_name(target)}({', '.join(values)})" if values else callable_name(target)
+    if values:
+        return f"{callable_name(target)}({', '.join(values)})"
+    return callable_name(target)
 
 
 _ATOMS = frozenset((str, int, float, bool, type(None)))
@@ -145,7 +154,9 @@ def copied(value: Any, depth: int = 0) -> Any:
         for key, inner in value.items():
             key = key if type(key) in _ATOMS else copied(key, depth + 1)
             parts[key] = inner if type(inner) in _ATOMS else copied(inner, depth + 1)
-        return parts if kind in (dict, Settings) else with_entries(value, parts)
+        if kind in (dict, Settings):
+            return parts
+        return with_entries(value, parts)
     if kind in (list, tuple, set):
         return kind([inner if type(inner) in _ATOMS else copied(inner, depth + 1) for inner in value])
     return value
@@ -234,9 +245,11 @@ def for_file(value: Any, where: str) -> Any:
     """Return a value as a file holds it; refuse what no file can."""
 
     def refuse(part: Any) -> NoReturn:
-        kind, remedy = "", ""
+        kind = ""
+        remedy = ""
         if is_mapping(part):
-            kind, remedy = f", of the type {type(part).__name__},", ". Files hold plain dicts: dict(...)"
+            kind = f", of the type {type(part).__name__},"
+            remedy = ". Files hold plain dicts: dict(...)"
         fail(where, f"{shown(part)}{kind} is no plain data and cannot be written down{remedy}")
 
     return to_builtins(value, refuse)
@@ -268,7 +281,9 @@ def by_name(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, int) or not callable(value):
-        return shown(value) if isinstance(value, int) else _ADDRESS.sub("", repr(value))
+        if isinstance(value, int):
+            return shown(value)
+        return _ADDRESS.sub("", repr(value))
     return import_path(value) or callable_name(value)
 
 
@@ -332,7 +347,9 @@ def read_yaml_scalar(text: str) -> Scalar:
     if _RADIX.fullmatch(text):
         return read_integer(text, 0)
     if _INFINITY.fullmatch(text):
-        return float("-inf") if text[0] == "-" else float("inf")
+        if text[0] == "-":
+            return float("-inf")
+        return float("inf")
     if _NOT_A_NUMBER.fullmatch(text):
         return float("nan")
     return text
@@ -349,7 +366,9 @@ def write_scalar(value: Scalar) -> str:
     """Write one argument of a spec string, so that ``read_scalar`` reads it back."""
     if not isinstance(value, str):
         return _write_plain(value)
-    return value if _BARE.fullmatch(value) and read_scalar(value) == value else quoted(value)
+    if _BARE.fullmatch(value) and read_scalar(value) == value:
+        return value
+    return quoted(value)
 
 
 def write_yaml_scalar(value: Scalar) -> str:
@@ -358,14 +377,18 @@ def write_yaml_scalar(value: Scalar) -> str:
         return _write_plain(value)
     # `on`, `yes` and the like are text in YAML 1.2, but quoted for older parsers.
     bare = _BARE_YAML.fullmatch(value) and value.lower() not in ("yes", "no", "on", "off")
-    return value if bare and read_yaml_scalar(value) == value else quoted(value)
+    if bare and read_yaml_scalar(value) == value:
+        return value
+    return quoted(value)
 
 
 def _write_plain(value: bool | float | None) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
-        return "true" if value else "false"
+        if value:
+            return "true"
+        return "false"
     text = repr(value)
     return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(text, text)
 

@@ -43,7 +43,9 @@ class _Named(ByContent):
     @property
     def name(self) -> str:
         """The registered name or import path, or the object's own name."""
-        return self.target if isinstance(self.target, str) else shown(self.target)
+        if isinstance(self.target, str):
+            return self.target
+        return shown(self.target)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -101,12 +103,15 @@ class WrapperSpec(_Named):
     def to_data(self) -> Any:
         """Return the wrapper as plain data, in the shortest form: a string, or a mapping of one key."""
         target = self._written_target()
-        args, kwargs = [for_file(value, self.where) for value in self.args], for_file(self.kwargs, self.where)
+        args = [for_file(value, self.where) for value in self.args]
+        kwargs = for_file(self.kwargs, self.where)
         if kwargs:
             return {target: {POSITIONAL: args, **kwargs} if args else kwargs}
         if len(args) == 1 and args[0] is not None and is_scalar(args[0]):
             return {target: args[0]}
-        return {target: args} if args else self.format()
+        if args:
+            return {target: args}
+        return self.format()
 
     def _written_target(self) -> str:
         if isinstance(self.target, str):
@@ -192,7 +197,9 @@ def _read_wrapper_mapping(wrapper: Mapping[Any, Any], source: Source) -> _Parts:
 
 def checked_name(name: Any, kind: str, source: Source, *, in_text: str = "") -> str:
     """Refuse what is neither a name nor an import path, which is in a text that may hold arguments too."""
-    text = name if isinstance(name, str) else ""
+    text = ""
+    if isinstance(name, str):
+        text = name
     module, colon, attr = text.rpartition(":" if ":" in text else ".")
     is_path = bool(_DOTTED.fullmatch(module) and _DOTTED.fullmatch(attr))
     if _NAME.fullmatch(text) or (colon == ":" and is_path):
@@ -204,7 +211,9 @@ def checked_name(name: Any, kind: str, source: Source, *, in_text: str = "") -> 
         path = f"{module}:{attr}:" if in_text and "." not in module else f"{module}:{attr}"
         fail(source, f'got {got}. An import path has a colon before its last part: "{path}"')
     meant = _WITHOUT_COLON.fullmatch(in_text.strip())
-    remedy = f'. Arguments follow a colon: "{meant["name"]}:{meant["arguments"].lstrip(": ")}"' if meant else ""
+    remedy = ""
+    if meant:
+        remedy = f'. Arguments follow a colon: "{meant["name"]}:{meant["arguments"].lstrip(": ")}"'
     return fail(source, f"expected the name of a {kind}, got {got}{remedy}")
 
 
@@ -240,9 +249,9 @@ def read_wrappers(wrappers: Any, source: Source) -> tuple[WrapperSpec, ...]:
     if isinstance(wrappers, str):
         wrappers = [part.strip() for part in split(wrappers, "|", source)]
     if not isinstance(wrappers, Sequence):
-        mapping = (
-            ". A mapping changes the wrappers of a file that this one extends" if isinstance(wrappers, Mapping) else ""
-        )
+        mapping = ""
+        if isinstance(wrappers, Mapping):
+            mapping = ". A mapping changes the wrappers of a file that this one extends"
         fail(source, f"expected a list of wrappers, got {shown(wrappers)}{mapping}")
     if len(wrappers) > MAX_PARTS:
         fail(source, f"expected at most {MAX_PARTS:,} wrappers, got {len(wrappers):,}")
@@ -292,4 +301,6 @@ class BackendSpec(_Named):
         options = for_file(self.options, "backend")
         if not isinstance(self.target, str):
             fail("backend", f"{self.name} lives in this process only; give its import path")
-        return {"name": self.target, **options} if options else self.target
+        if options:
+            return {"name": self.target, **options}
+        return self.target

@@ -12,14 +12,12 @@ from typing import Any, Literal
 
 import gymnasium
 
-from vecwrap.env.vec_env import VecEnv
-from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of, for_each
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.signatures import Bound, Signature, section
 from vecwrap.pipeline.values import as_data, is_path, shown
 from vecwrap.pipeline.words import WrapperSpec, read_wrappers
-from vecwrap.sources.declares import declared_by
+from vecwrap.sources.declares import Declares, declared_by
 from vecwrap.sources.factories import WrapSubEnv, refusal
 from vecwrap.sources.import_paths import import_path, import_target, is_import_path
 from vecwrap.wrappers.presets import Preset
@@ -52,20 +50,6 @@ class PlannedWrapper:
     def around_sub_env(self) -> WrapSubEnv:
         """The wrapper as a callable for a worker."""
         return WrapSubEnv(self.target, self.bound.args, dict(self.bound.kwargs), self.where)
-
-    def around_vector(self, env: VecEnv, *, without_files: bool = False) -> VecEnv:
-        left_out = declared_by(self.target).path_parameters if without_files else frozenset()
-        kwargs = {key: value for key, value in self.bound.kwargs.items() if key not in left_out}
-        with placed(self.where):
-            wrapped = self.target(env, *self.bound.args, **kwargs)
-        if not isinstance(wrapped, VecEnv):
-            raise PlanError(
-                f"{self.where}: expected a vecwrap.VecEnv from it, got {type(wrapped).__name__}. Derive it from "
-                "vecwrap.VecEnvWrapper."
-            )
-        if not hasattr(wrapped, "single_observation_space"):
-            raise PlanError(f"{self.where}: expected its __init__ to call super().__init__(env), which it does not.")
-        return wrapped
 
 
 def plan_wrappers(words: Iterable[WrapperSpec]) -> tuple[PlannedWrapper, ...]:
@@ -125,7 +109,9 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
 
     def named(name: str, value: Any) -> Any:
         is_path_of_import = isinstance(value, str) and is_import_path(value)
-        return import_target(value, wrapper.where_argument(name)) if is_path_of_import else value
+        if is_path_of_import:
+            return import_target(value, wrapper.where_argument(name))
+        return value
 
     bound = dataclasses.replace(bound, kwargs={**bound.kwargs, **default_paths})
     if str in map(type, (*bound.args, *bound.kwargs.values())):
@@ -184,7 +170,9 @@ def _beside(directory: Path | None, path: Any) -> Any:
     if directory is None or not is_path(path):
         return path
     found = directory / Path(path).expanduser()
-    return str(found) if isinstance(path, str) else found
+    if isinstance(path, str):
+        return str(found)
+    return found
 
 
 def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
@@ -192,7 +180,7 @@ def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
     while isinstance(kind, functools.partial):
         kind = kind.func
     if isinstance(kind, type):
-        if issubclass(kind, VecEnvWrapper):
+        if issubclass(kind, gymnasium.vector.VectorEnv) and issubclass(kind, Declares):  # a VecEnvWrapper
             return "parent"
         if issubclass(kind, gymnasium.Wrapper):
             return "worker"
@@ -209,7 +197,9 @@ def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
         )
     first = [parameter.annotation for parameter in Signature.of(kind, skip=0).parameters[:1]]
     takes_vector = any(isinstance(one, type) and issubclass(one, gymnasium.vector.VectorEnv) for one in first)
-    return "parent" if takes_vector else "worker"
+    if takes_vector:
+        return "parent"
+    return "worker"
 
 
 def refuse_inside(wrappers: Iterable[PlannedWrapper], why: str) -> None:

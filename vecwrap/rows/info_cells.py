@@ -8,9 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from vecwrap.rows.batch import Allocate
+from vecwrap.rows.batch import Allocate, IntArray
 from vecwrap.rows.infos import DTYPES, columns, snapshot
-from vecwrap.rows.step_result import IntArray
 
 WIDTH = 16  # numbers in an info
 MOST_LAYOUTS = 32  # that one writer learns; infos of further ones stay dicts

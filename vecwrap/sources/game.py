@@ -23,12 +23,12 @@ from vecwrap.sources.description import Description, chain_of_game, same_space
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.game_env import nothing_of
 from vecwrap.sources.own_spaces import own_spaces_of_game
-from vecwrap.sources.raw_rewards import float_reward
+from vecwrap.sources.raw_rewards import NUMBERS, float_reward
 from vecwrap.sources.renewal import Renewal
+from vecwrap.sources.returned import frame_of, yours
 from vecwrap.sources.saving import game_state, load_game_state
 from vecwrap.sources.seats import ALL, Seats, agents_of, name_of
 from vecwrap.sources.source import Source, Takeover
-from vecwrap.sources.sub_env import NUMBERS, frame_of, yours
 
 
 class Game(Source):

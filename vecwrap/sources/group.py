@@ -56,9 +56,7 @@ class SourceGroup:
         self._source_of: list[Source] = []  # by row, counted from the first
         self.sources: list[Source] = []
 
-    def make(
-        self, mode: Autoreset, *, debug: bool, recreate_every: int | None = None
-    ) -> list[tuple[int, Description]]:
+    def make(self, mode: Autoreset, *, debug: bool, recreate_every: int | None = None) -> list[tuple[int, Description]]:
         """Make them all; return the description of each, and the number of its first row.
 
         Raises:

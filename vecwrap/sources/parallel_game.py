@@ -9,8 +9,7 @@ from vecwrap.errors import PlanError
 from vecwrap.rows.saved import fitting
 from vecwrap.sources.game import Game
 from vecwrap.sources.game_env import five_of, pair_of, refuse_lacking
-from vecwrap.sources.raw_rewards import float_reward
-from vecwrap.sources.sub_env import NUMBERS
+from vecwrap.sources.raw_rewards import NUMBERS, float_reward
 
 
 class ParallelGame(Game):

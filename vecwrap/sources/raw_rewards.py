@@ -83,6 +83,7 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         return closed or 0.0, closed is not None, first
 
 
+NUMBERS = frozenset({float, np.float64, int})  # the types of rewards that the slots take as they are
 SEVERAL_NUMBERS = (
     "If a reward is several numbers, make one of them with a wrapper, as "
     "mo_gymnasium.wrappers.LinearReward does with weights, and leave the others in infos"

@@ -16,10 +16,9 @@ from functools import partial
 from typing import Any, ClassVar
 
 import gymnasium
-import numpy as np
 
-from vecwrap.errors import ArgumentError, RemoteTraceback, traceback_of
-from vecwrap.interrupts import close_lost, is_interrupt
+from vecwrap.errors import ArgumentError
+from vecwrap.interrupts import close_lost
 from vecwrap.rows.batch import row as row_of
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
@@ -28,14 +27,13 @@ from vecwrap.sources.description import Description, Env, chain_of
 from vecwrap.sources.failure import Failure, make_failure, refuse_no_pair
 from vecwrap.sources.masks import masks_method, with_mask
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
-from vecwrap.sources.raw_rewards import Tap, float_reward
+from vecwrap.sources.raw_rewards import NUMBERS, Tap, float_reward
 from vecwrap.sources.renewal import Renewal
+from vecwrap.sources.returned import frame_of, yours
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
 from vecwrap.sources.source import Source, Takeover
 from vecwrap.sources.source_factories import Factory
-
-NUMBERS = frozenset({float, np.float64, int})  # rewards that the slots take as they are
 
 
 class SubEnv(Source):
@@ -442,24 +440,6 @@ def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
     """The info of a reset on a schedule: ``episode_seed`` is the seed it got; the environment's own is renamed."""
     others = {"episode_seed_" if key == "episode_seed" else key: value for key, value in (info or {}).items()}
     return others if seed is None else {**others, "episode_seed": seed}
-
-
-def frame_of(render: Callable[[], Any]) -> Any:
-    """Render for a recorder, whose problems must not affect training: an exception takes the frame's place."""
-    try:
-        frame = yours(render())
-    except BaseException as error:  # not all are Exceptions: those of libraries in Rust, say
-        if is_interrupt(error):
-            raise
-        return RemoteTraceback(traceback_of(error))
-    return RemoteTraceback("render() gave None, expected a frame") if frame is None else frame
-
-
-def yours(value: Any) -> Any:
-    """The value to return: arrays, lists and dicts as copies, as from other processes; other objects themselves."""
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    return own_copy(value) if is_plain(value) else value
 
 
 def _lives_on(wrapper: Env, name: str) -> bool:

@@ -20,11 +20,10 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, VecwrapError
 from vecwrap.pipeline.build import build_plan
-from vecwrap.pipeline.check import Finding, finding_at
 from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.findings import Fault, Finding, Severity, finding_at
 from vecwrap.pipeline.plan import into, plan
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
-from vecwrap.pipeline.spots import Fault, Severity
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.compare import Different, assert_same, rows_of
@@ -139,8 +138,11 @@ def play_twice(
     for name in reversed(OF_STREAMS):
         if name in compared(len(wrappers)):
             k, one = _shortest(chains, name, compared, steps)
-            place = planned.wrappers[k - 1] if k else "env"
-            findings.append(finding_at(name, OF_STREAMS[name][0], one.fault(place, bool(wrappers), k is None), planned))
+            place: PlannedWrapper | str = "env"
+            if k:
+                place = planned.wrappers[k - 1]
+            fault = one.fault(place, bool(wrappers), k is None)
+            findings.append(finding_at(name, OF_STREAMS[name][0], fault, planned.written))
     return tuple(findings)
 
 
@@ -159,11 +161,14 @@ def _shortest(
                 break
             agreed.append(k)
     found = compared(k)[name]
-    runs, tries = found.runs[:1], 0
+    runs = found.runs[:1]
+    tries = 0
     while agreed and tries < TRIES:
         tries += 1
         if name in (less := _compared(chains[agreed[-1]], steps, runs)):
-            k, found, tries = agreed.pop(), less[name], 0
+            k = agreed.pop()
+            found = less[name]
+            tries = 0
             continue
         more = _compared(chains[k], steps, runs).get(name)
         if more is None or more.column != found.column:
@@ -210,7 +215,9 @@ class _Found:
             fix = " ".join(self.clues)  # the error says more
         else:
             where = f"sub-environment {self.row.index}, episode {self.row.episode}"
-            when = f"step {self.row.step}" if self.row.step else "at the reset"
+            when = "at the reset"
+            if self.row.step:
+                when = f"step {self.row.step}"
             text = f"with seed {self.seed}, {self.difference.path} of {where}, {when}, is {expected} in the first run "
             text += f"and {got} {which}; "
         text += f"it also differs {' and '.join(others)}." if others else "the other runs agree."
@@ -230,7 +237,8 @@ def _texts(expected: Any, got: Any) -> tuple[str, str]:
     if isinstance(expected, str) and isinstance(got, str):
         parting = (k for k, (one, other) in enumerate(zip(expected, got, strict=False)) if one != other)
         start = max(0, next(parting, 0) - 20)
-        expected, got = expected[start:], got[start:]
+        expected = expected[start:]
+        got = got[start:]
     first, second = (str(value) if isinstance(value, np.generic) else shown(value) for value in (expected, got))
     return first, second
 
@@ -308,8 +316,10 @@ def _first_differences(expected: Iterable[_Row], got: Iterator[_Row]) -> dict[st
 
 def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
     """Play, and yield each sub-environment's rows with the number of its episode and step."""
-    n, mode = env.num_envs, env.core.autoreset
-    episode, step = np.ones(n, np.int64), np.full(n, -1)
+    n = env.num_envs
+    mode = env.core.autoreset
+    episode = np.ones(n, np.int64)
+    step = np.full(n, -1)
     over = np.zeros(n, np.bool_)  # its next row opens an episode
     monitors = [wrapper for wrapper in env.chain if hasattr(wrapper, "stats_key")]
     clocks = [f"{prefix}{wrapper.stats_key}.t" for wrapper in monitors for prefix in ("", "final_info.")]
@@ -321,16 +331,20 @@ def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
             if on_request and not over[i]:
                 continue
             if over[i]:
-                episode[i], step[i] = episode[i] + 1, -1
+                episode[i] = episode[i] + 1
+                step[i] = -1
             step[i] += 1
-            info, observation = values["info"], values["observation"]
+            info = values["info"]
+            observation = values["observation"]
             flags = {name: values[name] for name in ("terminated", "truncated")}
             legal = {} if masks is None else {"action_masks": masks[i]}  # which actions are drawn follows from them
             over[i] = any(flags.values())
             if over[i] and mode is Autoreset.SAME_STEP:  # two episodes in one row
                 end = {**flags, "final_obs": info.pop("final_obs", None), "reward": values["reward"]}
                 yield _Row(i, int(episode[i]), int(step[i]), end, info.pop("final_info", {}))
-                episode[i], step[i], over[i] = episode[i] + 1, 0, False
+                episode[i] = episode[i] + 1
+                step[i] = 0
+                over[i] = False
                 yield _Row(i, int(episode[i]), 0, {"observation": observation, **legal}, info)
             else:
                 seen = {**flags, "observation": observation, "reward": values["reward"], **legal}

@@ -18,6 +18,7 @@ from vecwrap.env.arrivals import Arrival
 from vecwrap.env.random_actions import RandomActions
 from vecwrap.env.runner import Context
 from vecwrap.env.vec_env import VecEnv
+from vecwrap.pipeline.around_vector import put_around
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.words import read_wrappers
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_wrong_order
@@ -126,7 +127,8 @@ def _by_name(wrappers: str, subject: Subject) -> Subject:
 
     def wrap(env: VecEnv) -> VecEnv:
         for wrapper in planned:
-            env = wrapper.around_vector(env) if wrapper.runs_in == "parent" else env
+            if wrapper.runs_in == "parent":
+                env = put_around(wrapper, env)
         return env
 
     return replace(subject, wrap=wrap, factory=SubEnvFactory(subject.factory, inner) if inner else subject.factory)

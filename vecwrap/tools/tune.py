@@ -252,7 +252,7 @@ def search(
 ) -> Tuned:
     """Try, measure and recommend within so many seconds; files go to a temporary folder."""
     start = clock()
-    mode = Autoreset.parse(spec.autoreset)
+    mode = spec.autoreset_mode
     if mode in (Autoreset.DISABLED, Autoreset.EPISODIC):
         mode = Autoreset.SAME_STEP  # when to reset is up to the user's loop
     spec = spec.override(autoreset=mode.value)
@@ -364,7 +364,7 @@ def _candidate(pipeline: dict[str, Any], seconds: float) -> dict[str, Any]:
 def _reference(kind: str, pipeline: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Run the sub-environments, with the wrappers around each, in a vector class of Gymnasium."""
     planned = plan(PipelineSpec.from_dict(pipeline))
-    mode = Autoreset.parse(planned.pipeline.autoreset).gymnasium
+    mode = planned.pipeline.autoreset_mode.gymnasium
     inside = [one.around_sub_env for one in planned.wrappers if one.runs_in == "worker"]
     makes = planned.environment.factories
     if not planned.environment.parts:

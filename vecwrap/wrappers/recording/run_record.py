@@ -31,6 +31,7 @@ from vecwrap.wrappers.recording.run_files import seen_from_here
 PIPELINE = "pipeline.yaml"
 FACTS = "run.json"
 STATISTICS = "stats.npz"
+VIDEOS = "videos"
 
 RUNNING = "running"
 FINISHED = "finished"

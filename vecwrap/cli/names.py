@@ -1,0 +1,129 @@
+"""What the tables of names hold, as ``vecwrap list`` and ``schema`` show it: wrappers and backends, and their help."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+
+from vecwrap.env.options import RestartOptions
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import PlanError, SpecError
+from vecwrap.pipeline.backends import find_runner, signature_of
+from vecwrap.pipeline.places import Source
+from vecwrap.pipeline.registry import NameTable, backends, wrappers
+from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, section
+from vecwrap.pipeline.words import read_wrappers
+from vecwrap.pipeline.wrappers import at_end
+from vecwrap.wrappers.presets import Preset
+
+
+@dataclass(frozen=True)
+class Row:
+    """A wrapper or backend, with what its docstring says; ``wrappers`` is the line that a preset stands for."""
+
+    name: str
+    where: str  # "worker", "parent" or "preset"; "" for a backend, or if unknown until it is built
+    summary: str  # or why it cannot be imported
+    parameters: tuple[Parameter, ...]
+    help: Mapping[str, str]  # on each parameter
+    owner: str  # the package that registered it
+    wrappers: str = ""
+    any_name: bool = False
+    any_position: bool = False
+    at_end: str = ""
+    details: str = ""
+
+
+def wrapper_rows() -> list[Row]:
+    """Every named wrapper, sorted by name."""
+    return [_row(wrappers, name) for name in wrappers.names()]
+
+
+def backend_rows() -> list[Row]:
+    """Every named backend, sorted by name."""
+    return [_row(backends, name) for name in backends.names()]
+
+
+def _row(table: NameTable, name: str) -> Row:
+    try:
+        target: Any = table.load(name) if table is wrappers else find_runner(name, f'backend "{name}"')
+        owner = table.entry(name).owner
+    except (SpecError, PlanError) as error:  # an extra that is not installed, or a name that two packages claim
+        return Row(name, "", str(error), (), {}, "", any_name=True, any_position=True)
+    if table is backends:
+        help_of = argument_help(target.Options, "Attributes") | argument_help(RestartOptions, "Attributes")
+        signature = signature_of(target)
+    else:
+        help_of = argument_help(target)
+        signature = Signature.of(target, skip=0 if isinstance(target, Preset) else 1)
+    return Row(
+        name,
+        _where(target),
+        plain(summary(target)),
+        signature.parameters,
+        help_of,
+        owner,
+        _wrappers(target, signature),
+        signature.any_name,
+        signature.any_position,
+        at_end(target) if table is wrappers and not isinstance(target, Preset) else "",
+        plain(details(target)),
+    )
+
+
+def _wrappers(target: Callable[..., Any], signature: Signature) -> str:
+    if not isinstance(target, Preset) or any(p.default is REQUIRED for p in signature.parameters):
+        return ""
+    try:
+        return " | ".join(map(str, read_wrappers(target(), Source(steps=(summary(target),)))))
+    except Exception:  # one that rejects its own defaults; a pipeline that names it gets the error
+        return ""
+
+
+def _where(target: Callable[..., Any]) -> str:
+    if isinstance(target, Preset):
+        return "preset"
+    if not isinstance(target, type):
+        return ""
+    if issubclass(target, VecEnvWrapper):
+        return "parent"
+    if issubclass(target, gymnasium.Wrapper):
+        return "worker"
+    return ""
+
+
+def summary(target: Any) -> str:
+    """The first line of a docstring, or ``""``."""
+    lines = (inspect.getdoc(target) or "").strip().splitlines()
+    if lines:
+        return lines[0]
+    return ""
+
+
+def details(target: Any) -> str:
+    """The text of a docstring between its first line and its sections and examples, or ``""``; a line per paragraph.
+
+    Lists, tables and blocks are left as they are.
+    """
+    body = (inspect.getdoc(target) or "").partition("\n")[2]
+    prose = re.split(r"^(?:[A-Z][\w' ]*:$|>>> )", body, maxsplit=1, flags=re.MULTILINE)[0].strip()
+    return "\n\n".join(text if text[:1] in "-| " else " ".join(text.split()) for text in prose.split("\n\n"))
+
+
+def argument_help(target: Any, title: str = "Args") -> dict[str, str]:
+    """Return a Google-style section's text for each name, in one line; a class's extends its base's."""
+    help_texts = {}
+    for documented in reversed(target.__mro__) if isinstance(target, type) else [target]:
+        text = section(documented, title) or section(getattr(documented, "__dict__", {}).get("__init__"), title)
+        for entry in re.split(r"^(?=\S)", text, flags=re.MULTILINE):
+            names, colon, words = entry.partition(":")
+            for name in names.split(", ") if colon else ():
+                help_texts[name.partition(" ")[0]] = plain(" ".join(words.split()))
+    return help_texts
+
+
+def plain(text: str) -> str:
+    return text.replace("``", "`")

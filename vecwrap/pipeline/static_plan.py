@@ -1,0 +1,140 @@
+"""The static stage of a plan: names, arguments, order and the backend's options, checked without making anything."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vecwrap.backends.workers.cores import usable_cores
+from vecwrap.env.runner import Runner
+from vecwrap.errors import Mistakes, PlanError, SpecError, cause_of, with_words
+from vecwrap.pipeline.backends import plan_backend
+from vecwrap.pipeline.environments import Environment, find_environment
+from vecwrap.pipeline.evaluation import differences, evaluation
+from vecwrap.pipeline.fitting import with_wrappers
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.values import shown
+from vecwrap.pipeline.words import WrapperSpec
+from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers, refuse_wrong_order
+from vecwrap.sources.declares import declared_by
+from vecwrap.sources.stages import Stage
+
+MOST = 1_000_000  # sub-environments; more must be a typo
+
+
+@dataclass(frozen=True)
+class StaticPlan:
+    """How a pipeline is built, as far as that is known without making an environment."""
+
+    pipeline: PipelineSpec  # the spec with names, defaults and n filled in; ``pipeline.hash`` is its identity
+    environment: Environment  # what is made, n times
+    wrappers: tuple[PlannedWrapper, ...]  # the wrappers, inner first; a preset's in its place
+    backend: type[Runner]  # where sub-environments run
+    backend_options: Mapping[str, Any]  # its options
+    reason: str  # why this backend, if vecwrap chose it
+    written: PipelineSpec  # the spec as it was written
+    # what comes out of the environment and of each wrapper; None before ``with_spaces``, and where unknown
+    stages: tuple[Stage | None, ...] | None = None
+    agents: tuple[str, ...] | None = None  # of a game, whose rows they are; None if it is none, or was not looked at
+    padding: str = ""  # what was padded to make their spaces equal
+
+    @property
+    def n(self) -> int:
+        assert self.pipeline.n is not None
+        return self.pipeline.n
+
+
+def plan_statically(spec: PipelineSpec) -> StaticPlan:
+    """Check a pipeline and its evaluation, and fill in names, defaults and n."""
+    planned = _plan(spec)
+    resolved = planned.pipeline
+    if spec.eval:
+        try:
+            of_eval = _plan(evaluation(spec))
+        except (SpecError, PlanError) as error:
+            of_which = "(This is of the evaluation that the section eval describes.)"
+            raise with_words(error, of_which) from cause_of(error)
+        resolved = resolved.replaced(eval=differences(resolved, of_eval.pipeline))
+    _ = resolved.hash  # computed now: what a callable holds may change when it runs
+    return dataclasses.replace(planned, pipeline=resolved)
+
+
+def _plan(spec: PipelineSpec) -> StaticPlan:
+    """Plan the pipeline itself; its section ``eval`` stays as written."""
+    environment = None
+    n = spec.n or 1
+    words = _with_seats(spec)
+    wrappers: tuple[PlannedWrapper, ...] = ()
+    mistakes = Mistakes()
+    with mistakes:
+        environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source, spec.envs_per_engine)
+        if spec.agents is not None and environment.env_spec is not None:
+            got = f"got {environment.name}; leave it out"
+            raise PlanError(f"{spec.where('agents')}: expected a game of several agents, {got}.")
+        environment = dataclasses.replace(environment, is_game=environment.is_game or spec.agents is not None)
+        n = _how_many(spec, environment)
+    with mistakes:
+        wrappers = plan_wrappers(words)
+        refuse_wrong_order(wrappers)
+    with mistakes:
+        runner, options, backend, reason = plan_backend(spec, n, environment, wrappers)
+    mistakes.raise_all()
+    assert environment is not None
+    environment = with_wrappers(environment, wrappers, n, spec.source)
+    draw = [wrapper.where for wrapper in wrappers if declared_by(wrapper.target).takes_frames]
+    for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
+        environment.refuse_undrawable(where)
+    stats = spec.stats
+    if stats is not None:
+        directory = spec.source.at("stats").place.directory
+        stats = str(Path(directory or "", Path(stats).expanduser()).absolute())
+    resolved = spec.replaced(
+        env=environment.target,
+        n=n,
+        wrappers=tuple([wrapper.spec for wrapper in wrappers]),
+        backend=backend,
+        stats=stats,
+    )
+    return StaticPlan(resolved, environment, wrappers, runner, options, reason, written=spec)
+
+
+def _with_seats(spec: PipelineSpec) -> tuple[WrapperSpec, ...]:
+    """The wrappers of a pipeline, of which ``opponents`` knows the learner's seats if ``agents`` names them."""
+    agents = spec.agents
+    if not isinstance(agents, tuple):
+        return spec.wrappers
+    return tuple(
+        dataclasses.replace(wrapper, kwargs={**wrapper.kwargs, "seat": agents})
+        if wrapper.name == "opponents" and wrapper.kwargs.get("seat", "random") == "random"
+        else wrapper
+        for wrapper in spec.wrappers
+    )
+
+
+def _how_many(spec: PipelineSpec, environment: Environment) -> int:
+    entries = len(environment.parts)
+    n = spec.n if spec.n is not None else entries or usable_cores()
+    if n < 1:
+        raise PlanError(f"{spec.where('n')}: expected at least 1 sub-environment, got {n}.")
+    if n > MOST:
+        raise PlanError(f"{spec.where('n')}: expected at most {MOST:,} sub-environments, got {shown(n)}.")
+    if entries and n != entries:
+        which = "mapping in env_kwargs"
+        remedy = "Leave n out, or give one mapping for all."
+        if isinstance(spec.env, tuple):
+            of_ids = any(part.env_spec is not None for part in environment.parts)
+            which = "entry of env" if of_ids else "callable"
+            remedy = "Leave n out."
+        raise PlanError(f"{spec.where('n')}: expected {entries}, one for each {which}, got {n}. {remedy}")
+    if spec.batch_size is not None and not 1 <= spec.batch_size <= (MOST if environment.is_game else n):
+        raise PlanError(f"{spec.where('batch_size')}: expected 1 to n={n}, got {spec.batch_size}.")
+    if spec.batch_size is not None and (spec.envs_per_engine or 1) > 1:
+        raise PlanError(f"{spec.where('batch_size')}: the rows of an engine arrive together; leave it out.")
+    for name in ("seed", "start_index"):
+        value = getattr(spec, name)
+        if value is not None and value < 0:
+            raise PlanError(f"{spec.where(name)}: expected 0 or more, got {value}.")
+    return n
