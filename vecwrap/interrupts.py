@@ -77,6 +77,12 @@ class Interrupts:
             self.were_broken = False
             _holding.append(self)
 
+    def release(self) -> None:
+        """Hold nothing back any more: what an interrupt has ended is done with, nothing is half done."""
+        self.were_broken = False
+        if get_ident() == MAIN and self in _holding:
+            _holding.remove(self)
+
     def came(self) -> bool:
         return _Gate.shut is not None
 

@@ -151,7 +151,7 @@ def test_frames_are_asked_for_only_while_somebody_looks():
             one = cv2.imdecode(np.frombuffer(browser.get("frame?row=1")[1], np.uint8), cv2.IMREAD_COLOR)
             assert (one[..., ::-1] == page._source._observer.frames[1]).all()
         until(env, lambda: is_line(env))
-        assert env.core.rows.frames_told == [vecwrap.rows.step_result.Frames.NONE] * 3
+        assert env.core.rows.frames.told == [vecwrap.rows.step_result.Frames.NONE] * 3
         before = len(told)
         until(env, lambda: True)
         assert len(told) == before

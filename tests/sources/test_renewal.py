@@ -9,7 +9,8 @@ import pytest
 import vecwrap
 from tests.agents import Party, Turns
 from vecwrap.errors import PlanError
-from vecwrap.pipeline.build import build_plan
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.compare import assert_same
 from vecwrap.testing import toy
 
@@ -127,18 +128,23 @@ def test_games_too(game):
     assert begun[:-1] == [2] * (len(begun) - 1)
 
 
+def spec_of(recreate_every, **settings):
+    backend = {"name": "dummy", "recreate_every": recreate_every}
+    return plan(PipelineSpec("CartPole-v1", n=2, backend=backend, autoreset="next_step", **settings)).pipeline
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"recreate_every": 0}, "recreate_every: expected at least 1 episode, or null for never, got 0"),
-        ({"recreate_every": 2, "envs_per_engine": 2, "autoreset": "next_step"}, "an engine is not recreated"),
+        ({"recreate_every": 2, "envs_per_engine": 2}, "an engine is not recreated"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_the_plan(settings, said):
     with pytest.raises(PlanError, match=said):
-        build_plan("CartPole-v1", n=2, **settings)
+        spec_of(**settings)
 
 
 def test_it_is_part_of_the_hash_for_new_environments_have_other_seeds():
-    hashes = {build_plan("CartPole-v1", n=2, recreate_every=k).pipeline.hash for k in (None, 1, 2)}
+    hashes = {spec_of(recreate_every=k).hash for k in (None, 1, 2)}
     assert len(hashes) == 3

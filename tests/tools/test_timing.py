@@ -236,7 +236,7 @@ def test_without_it_the_very_methods_of_the_classes_run(fails):
     except vecwrap.VecwrapError:
         assert fails
     assert attributes(env) == before
-    assert env.core.rows.timer is None
+    assert env.core.rows.context.timing.timer is None
     env.reset()
     env.step([0, 0, 0])
     assert watch.steps == (0 if fails else 1)

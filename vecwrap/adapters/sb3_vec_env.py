@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 
 from vecwrap.adapters.sb3_engine import SteppedVecEnv
 from vecwrap.env.vec_env import FiveTuple, VecEnv
-from vecwrap.errors import ArgumentError, SubEnvError
+from vecwrap.errors import ArgumentError, ResetNeededError, SubEnvError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.infos import row_of
@@ -92,11 +92,24 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Take a step; as ``step_async`` and ``step_wait``, but in one go, which costs less."""
-        return self._as_sb3(*self.vecwrap_env.face.step(self.vecwrap_env, self._conformed(actions)))
+        try:
+            step, result = self.vecwrap_env.face.step(self.vecwrap_env, self._conformed(actions))
+        except ResetNeededError as error:
+            raise self._with_remedy(error) from None
+        return self._as_sb3(step, result)
 
     def step_async(self, actions: Array) -> None:
         """Send the actions; those for MultiBinary spaces come from SB3 as zeros and ones in float32."""
-        self.vecwrap_env.step_async(self._conformed(actions))
+        try:
+            self.vecwrap_env.step_async(self._conformed(actions))
+        except ResetNeededError as error:
+            raise self._with_remedy(error) from None
+
+    def _with_remedy(self, error: ResetNeededError) -> ResetNeededError:
+        """Say how an algorithm resets that was interrupted; it is refused to join two episodes."""
+        if not self.vecwrap_env.face.numbering.endings.interrupted:
+            return error
+        return ResetNeededError(f"{error}; for SB3 to do so, set model._last_obs = None")
 
     def _conformed(self, actions: Array) -> Array:
         if isinstance(self.action_space, spaces.MultiBinary):

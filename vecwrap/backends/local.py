@@ -106,7 +106,7 @@ class LocalRows:
             done, failures = self.group.step(self.group.rows)
         if done == self.group.all_rows:
             return True
-        _raise_interrupt(failures)
+        self._raise_interrupt(failures)
         self._slots.actions.fill(slice(None), actions)  # for rows that are still to be stepped
         self._results.append(Results(done, failures))
         begun = len(done) + len(failures)
@@ -166,7 +166,7 @@ class LocalRows:
         else:
             done, failures = self.group.reset(rows, job.seeds[job.begun : end], job.options)
         job.begun += len(done) + len(failures)
-        _raise_interrupt(failures)
+        self._raise_interrupt(failures)
         return Results(done, failures)
 
     def _apply_frames(self, frames: Sequence[Frames]) -> None:
@@ -189,8 +189,17 @@ class LocalRows:
         self._call = None
         self._interrupts.let_through()
         values, failures = self.group.call(method, rows, arguments)
-        _raise_interrupt(failures)
+        self._raise_interrupt(failures)
         return Values(number, values, failures)
+
+    def _raise_interrupt(self, failures: Sequence[Failure]) -> None:
+        """Raise the interrupt of the program's own that ended a loop over sources, if the last failure is one."""
+        cause = None
+        if failures:
+            cause = failures[-1].cause
+        if cause is not None and is_interrupt(cause):
+            self._interrupts.release()
+            raise cause
 
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         """Close them all, despite errors and interrupts; then raise the first error. Engines may be in a hurry."""
@@ -218,10 +227,3 @@ def close_all(group: SourceGroup, timeout: float, terminate: bool) -> None:
     if errors:
         del errors[1:]
         raise errors.pop()  # popped, so that no frame keeps it, and with it the sub-environment's memory, alive
-
-
-def _raise_interrupt(failures: Sequence[Failure]) -> None:
-    """Raise the interrupt of the program's own that ended a loop over sources, if the last failure is one."""
-    cause = failures[-1].cause if failures else None
-    if cause is not None and is_interrupt(cause):
-        raise cause
