@@ -19,12 +19,11 @@ import numpy as np
 from vecwrap.errors import PlotError, paths_looked_at, printable
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.files import read_text, read_yaml
-from vecwrap.pipeline.run_folder import read_facts
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.declares import declared_by
 from vecwrap.tools.plot import add_legend, draw_curves, fitting_window, look, new_figure, plain, short
 from vecwrap.tools.runs import Run, Seed
-from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, RUNNING
+from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, RUNNING, read_facts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
