@@ -83,6 +83,15 @@ class Results:
     def players(self) -> tuple[str, ...]:
         return tuple(sorted({name for player, opponent, _ in self._counts for name in (player, opponent)}))
 
+    def totals(self) -> dict[str, tuple[int, ...]]:
+        """Return the wins, draws and losses of each player over all opponents and seats."""
+        found: dict[str, tuple[int, ...]] = {}
+        for row in self.rows():
+            for name, counts in ((row.player, row[3:]), (row.opponent, row[:2:-1])):
+                before = found.get(name, (0, 0, 0))
+                found[name] = tuple(a + b for a, b in zip(before, counts, strict=True))
+        return found
+
     def rename(self, old: str, new: str) -> None:
         rows = self.rows()
         self._counts.clear()
