@@ -81,7 +81,7 @@ class Live:
         self._file = self.folder if monitor is not None and monitor.paths else None
         self._began = time.perf_counter()
         self._games = deque() if monitor is None or self._file else monitor.keep_games(MOST_GAMES)
-        self._observer = _Observer(env, has_monitor=monitor is not None)
+        self._observer = _Observer(env)
         self._videos = (Path() if self.folder is None else self.folder).absolute() / VIDEOS
         self._fps = float(env.metadata.get("render_fps") or 30)
         self._counts: deque[tuple[float, int]] = deque()
@@ -194,10 +194,10 @@ class Live:
         return f"{max(0, steps - before) / (now - then):,.0f}" if now > then else "–"
 
     def _rows(self, health: Health, monitor: Monitor | None, now: float) -> list[dict[str, Any]]:
-        scores, lengths = self._observer.scores, self._observer.lengths.astype(np.float64)
+        scores = np.full(self._core.num_envs, np.nan)
+        lengths = np.full(self._core.num_envs, np.nan)
         if monitor is not None:
             at = monitor.face.numbering.sources(monitor.face.pending.all_ids)
-            scores, lengths = scores.copy(), lengths.copy()
             scores[at], lengths[at], _ = monitor.games
         self._restarted_at[health.restarts > self._restarts] = now
         self._restarts = health.restarts
@@ -296,9 +296,8 @@ class Live:
 class _Observer:
     """What the stepping thread calls while somebody looks; the server's thread reads what it keeps."""
 
-    def __init__(self, env: VecEnv, *, has_monitor: bool) -> None:
+    def __init__(self, env: VecEnv) -> None:
         self.viewers = 0
-        self._has_monitor = has_monitor  # which counts scores and lengths
         backend = env.unwrapped
         n = backend.num_envs
         self._ignore = env.core.ignore
@@ -315,8 +314,6 @@ class _Observer:
         self.shares = StepShares()
         self.on_call, self.on_return = self.shares.on_call, self.shares.on_return
         self.steps = 0
-        self.scores: FloatArray = np.full(n, np.nan)  # unknown until a game begins
-        self.lengths: FloatArray = np.full(n, np.nan)
         self.lives: FloatArray = np.full(n, np.nan)
         # Rows, actions, rewards; whether each acted, was lost, terminated, truncated. Words are made when asked for.
         self._steps: deque[tuple[IntArray, Batch, FloatArray, BoolArray]] = deque(maxlen=200)
@@ -376,12 +373,6 @@ class _Observer:
     def _keep(self, step: StepResult) -> None:
         ids = step.env_ids
         self.steps += int(np.count_nonzero(step.acted))
-        if not self._has_monitor:
-            begins = step.raw_first | step.opens_absent
-            with np.errstate(invalid="ignore", over="ignore"):  # rewards may be infinite
-                score = np.where(begins, 0.0, self.scores[ids]) + step.raw_rewards
-            self.scores[ids] = np.where(begins & ~step.paid_on_joining, 0.0, score)
-            self.lengths[ids] = np.where(begins, 0, self.lengths[ids] + step.acted)
         lives = step.infos.get("lives")
         if isinstance(lives, np.ndarray) and lives.dtype.kind in "iuf" and lives.shape == ids.shape:
             told = step.infos.get("_lives", np.ones(len(ids), dtype=np.bool_))
