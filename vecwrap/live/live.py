@@ -221,9 +221,9 @@ class Live:
                     "row": i,
                     "agent": cut(printable(self._agents[i]), 40),
                     "plays": plays[i] if plays else "",
-                    "lives": _count(lives[i]),
-                    "score": None if np.isnan(scores[i]) else round(float(scores[i]), 2),
-                    "length": _count(lengths[i]),
+                    "lives": _number(lives[i]),
+                    "score": _number(scores[i]),
+                    "length": _number(lengths[i]),
                     "state": state,
                     "restarts": int(health.restarts[i]),
                     "reason": cut(printable(health.failures[i]), 300),
@@ -399,9 +399,14 @@ class _Observer:
             self._request(self, np.array(rows, dtype=np.int64), np.array(opening, dtype=np.int64))
 
 
-def _count(value: float) -> int | float | None:
-    """A whole number as such; None if it is unknown."""
-    return None if np.isnan(value) else int(value) if np.isfinite(value) else float(value)
+def _number(value: float) -> int | float | str | None:
+    """A number for JSON, which has no infinity; None if it is unknown."""
+    if np.isnan(value):
+        return None
+    number = round(float(value), 2)
+    if np.isinf(value):
+        return str(number)
+    return int(number) if number.is_integer() else number
 
 
 def _outermost(env: VecEnv, kind: type[Any]) -> Callable[[], Any]:
