@@ -376,8 +376,8 @@ def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
     """Return the environment to step, and a tally: in an evaluation, it counts as ``vecwrap.evaluate`` does."""
     if settings.evaluation and settings.episodes is not None:
         monitor = Quota(env, settings.episodes).monitor
-        return monitor, Tally(monitor.stats_key, window=settings.episodes)  # the last to end would favour long ones
-    return env, Tally(env.find(Monitor).stats_key)
+        return monitor, Tally(monitor, window=settings.episodes)  # the last to end would favour long ones
+    return env, Tally(env.find(Monitor))
 
 
 def _save_picture(env: VecEnv, path: Path) -> str:
