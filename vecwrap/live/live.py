@@ -239,8 +239,9 @@ class Live:
         said: list[str] = []
         for opponent, seats in zip(opponents.opponents, opponents.seats.tolist(), strict=True):
             name = cut(printable(opponent), 40)
-            each = range(len(self._agents) // len(opponents.opponents))
-            said += [(f"against {name}" if seat in seats else f"played by {name}") if name else "" for seat in each]
+            for seat in range(len(self._agents) // len(opponents.opponents)):
+                how = "against" if seat in seats else "played by"
+                said.append(f"{how} {name}" if name else "")
         return said
 
     def _frames(self) -> dict[str, Any]:
@@ -366,7 +367,11 @@ class _Observer:
             at = np.flatnonzero((ids == i) & (acted | lost | over | late))
             if len(at) and len(found) < MOST_STEPS:
                 k = int(at[0])
-                ending = "lost" if lost[k] else "terminated" if over[k] else "truncated" * bool(late[k])
+                ending = "truncated" * bool(late[k])
+                if lost[k]:
+                    ending = "lost"
+                elif over[k]:
+                    ending = "terminated"
                 found.append([cut(printable(str(row(actions, k))), 60), f"{rewards[k]:g}", ending])
         return found
 

@@ -118,7 +118,8 @@ class WinRates:
 
     def record(self, opponent: str, result: float) -> None:
         rate = self._rates.setdefault(opponent, [0.0, 0.0])
-        rate[0] = self.decay * rate[0] + (1.0 if result > 0 else 0.5 if result == 0 else 0.0)
+        points = (np.sign(result) + 1) / 2  # 1 for a win, 0.5 for a draw
+        rate[0] = self.decay * rate[0] + float(points)
         rate[1] = self.decay * rate[1] + 1.0
 
     def of(self, opponent: str) -> float:
