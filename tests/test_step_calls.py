@@ -42,7 +42,7 @@ WHOLE = {
     ("shmem", "chain"): (96, 68),
 }
 # What actions in another form add to a whole step: a check and one cast.
-OTHER_FORM = (4, 2)
+OTHER_FORM = (2, 1)
 # What each further worker adds in the parent.
 FURTHER_WORKER = (31, 10)
 # A worker with one row, and what each further row adds.

@@ -28,7 +28,7 @@ from vecwrap.interrupts import is_interrupt
 from vecwrap.rows import batch as batches
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
-from vecwrap.rows.gymnasium_form import conform_actions, refuse_outside
+from vecwrap.rows.gymnasium_form import conform_actions, conform_array, refuse_outside
 from vecwrap.rows.infos import OF_ENDS, columns, make_room, row_of
 from vecwrap.rows.step_result import IntArray, StepResult
 from vecwrap.sources.masks import MEMBER
@@ -252,7 +252,7 @@ class Face:
             self.send("step", space, actions, pending.all_ids)
             return self.wait("step", "step_wait", None)
         if not (type(actions) is np.ndarray and actions.dtype == line.dtype and actions.shape == line.shape):
-            actions = conform_actions(space, actions, pending.num_envs)
+            actions = conform_array(space, actions, line.shape)
         with books.interrupts:
             try:
                 step = line.step(env, books, pending, actions)

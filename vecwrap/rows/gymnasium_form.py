@@ -66,7 +66,8 @@ def _is_scalar_box(space: spaces.Space[Any]) -> bool:
 def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path: str = "actions") -> Batch:
     """Convert a batch of actions to the space's form: arrays of its dtype with a leading axis of ``num_rows``."""
     if isinstance(space, ARRAY_SPACES):
-        return _conform_array(space, actions, num_rows, path)
+        assert space.shape is not None
+        return conform_array(space, actions, (num_rows, *space.shape), path)
     if isinstance(space, spaces.Dict):
         members = _members(actions, num_rows, path, dict.fromkeys(space.spaces))
         return {key: conform_actions(space[key], members[key], num_rows, f"{path}[{key!r}]") for key in space.spaces}
@@ -84,18 +85,17 @@ def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path:
     return object_array(list(actions))
 
 
-def _conform_array(space: spaces.Space[Any], actions: Any, num_rows: int, path: str) -> np.ndarray[Any, Any]:
-    """Check the shape and cast, with one call of NumPy for a dtype or a list that is common."""
-    of_one = space.shape
-    assert of_one is not None
+def conform_array(
+    space: spaces.Space[Any], actions: Any, shape: tuple[int, ...], path: str = "actions"
+) -> np.ndarray[Any, Any]:
+    """Convert actions of a space of arrays to a shape and its dtype, with one call of NumPy in the common cases."""
     assert space.dtype is not None
     array: np.ndarray[Any, Any] = actions
     if type(actions) is not np.ndarray:
         array = _as_array(actions, path)
-    shape = (num_rows, *of_one)
     if array.shape != shape:
         raise ArgumentError(
-            f"{path}: expected shape {shape}, one action of {space} for each of {num_rows} sub-environments, "
+            f"{path}: expected shape {shape}, one action of {space} for each of {shape[0]} sub-environments, "
             f"got {_form(actions, array)}{_reshaping(array, shape)}"
         )
     if array.dtype == space.dtype and type(actions) in (np.ndarray, list):
