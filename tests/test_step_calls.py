@@ -19,6 +19,7 @@ from vecwrap.backends.workers.shared import Spinner
 
 PAUSE = 0.03  # seconds; too short a pause makes a figure larger, and the smallest of several is taken
 STEPS = 12
+ACTIONS = np.zeros(8, np.int64)
 CHAINS = {"none": [], "monitor": ["monitor"], "chain": ["framestack:4", "normalize", "monitor"]}
 
 # (calls in Python, calls into C) of one vector step of 8 sub-environments in the parent, by backend and chain;
@@ -40,6 +41,8 @@ WHOLE = {
     ("shmem", "monitor"): (50, 34),
     ("shmem", "chain"): (96, 68),
 }
+# What actions in another form add to a whole step: a check and one cast.
+OTHER_FORM = (2, 1)
 # What each further worker adds in the parent.
 FURTHER_WORKER = (31, 10)
 # A worker with one row, and what each further row adds.
@@ -75,7 +78,8 @@ class Still(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
     OBSERVATION = np.zeros(4, np.float32)
 
-    def __init__(self):
+    def __init__(self, action_space=action_space):
+        self.action_space = action_space
         self.counter, self.seen, self.counts = None, [], False
 
     def reset(self, *, seed=None, options=None):
@@ -144,11 +148,10 @@ def in_the_parent(chain, **options):
         return min(step_counted(env, actions) for _ in range(STEPS))
 
 
-def whole(chain, **options):
+def whole(chain, space=Still.action_space, actions=ACTIONS, **options):
     glance, process.GLANCE = process.GLANCE, float("inf")  # after each pause it would be due
     try:
-        with build(chain, **options) as env:
-            actions = np.zeros(8, np.int64)
+        with build(chain, env_kwargs={"action_space": space}, **options) as env:
             return min(step_counted(env, actions, whole=True) for _ in range(2 * STEPS))
     finally:
         process.GLANCE = glance
@@ -183,6 +186,28 @@ def test_a_whole_step_takes_the_straight_line_and_makes_no_more_calls_than_it_di
     most = WHOLE[options["backend"], chain]
     assert python <= most[0]
     assert c <= most[1]
+
+
+BOX = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+PAIR = gymnasium.spaces.MultiDiscrete([2, 2])
+OTHER_FORMS = {
+    "int32": (Still.action_space, ACTIONS.astype(np.int32), ACTIONS),
+    "uint8": (Still.action_space, ACTIONS.astype(np.uint8), ACTIONS),
+    "list": (Still.action_space, ACTIONS.tolist(), ACTIONS),
+    "pairs": (PAIR, np.zeros((8, 2), np.int32), np.zeros((8, 2), np.int64)),
+    "list of pairs": (PAIR, np.zeros((8, 2), np.int64).tolist(), np.zeros((8, 2), np.int64)),
+    "float64": (BOX, np.zeros((8, 2)), np.zeros((8, 2), np.float32)),
+}
+
+
+@pytest.mark.parametrize("form", OTHER_FORMS)
+@pytest.mark.parametrize("options", [{"backend": "dummy"}, SHMEM], ids=["dummy", "shmem"])
+def test_actions_of_another_dtype_or_in_a_list_cost_a_check_and_a_cast(options, form):
+    space, given, exact = OTHER_FORMS[form]
+    dearer = whole("none", space, given, **options)
+    least = whole("none", space, exact, **options)
+    assert dearer[0] - least[0] <= OTHER_FORM[0]
+    assert dearer[1] - least[1] <= OTHER_FORM[1]
 
 
 def test_further_workers_cost_the_parent_no_more_calls_than_they_did():

@@ -7,8 +7,8 @@ from stable_baselines3 import PPO
 import vecwrap
 from tests.adapters.test_to_sb3 import assert_same
 from tests.agents import Party, Turns
+from tests.joined import join
 from vecwrap.env.row_protocol import Endings
-from vecwrap.rows.joined import join
 
 
 def test_ppo_trains_one_policy_for_all_agents_of_a_cooperative_game():

@@ -12,7 +12,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import vecwrap
 from tests.adapters.test_to_sb3 import BACKENDS, adapted, assert_same
 from tests.adapters.worlds import Mine, Named, short_cartpole
-from vecwrap.testing.pairs import Pairs
+from tests.pairs import Pairs
 
 ODD = [
     {"_success": False, "success": True},

@@ -11,10 +11,10 @@ from tests.backs import DummyBackend
 from tests.cli.toys_of_cli import Toy
 from vecwrap import interrupts
 from vecwrap.env.action_masks import legal_nearest_to_zero
-from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SpecError, VecwrapError
 from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.tools.rollout import Interrupt, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
+from vecwrap.wrappers.monitor import Monitor
 
 
 class Clock(Toy):
@@ -23,21 +23,12 @@ class Clock(Toy):
     length = 5
 
 
-class Report(VecEnvWrapper):
-    """The monitor's infos by hand: every episode of Clock has five steps."""
-
-    def on_step(self, step):
-        if step.ended.any():
-            fives = np.where(step.ended, 5, 0)
-            step.add_info("episode", {"r": fives.astype(np.float64), "l": fives, "t": fives}, step.ended)
-
-
 def clocks(mode, n=3):
-    return Report(DummyBackend([SubEnvFactory(Clock)] * n, autoreset=mode))
+    return Monitor(DummyBackend([SubEnvFactory(Clock)] * n, autoreset=mode))
 
 
 def play(env, steps=None, episodes=None, interrupt=None):
-    tally = Tally()
+    tally = Tally(env)
     policy = lambda observations: np.zeros(env.num_envs, np.int64)  # noqa: E731
     for _ in rollout(env, policy, tally, steps=steps, episodes=episodes, interrupt=interrupt or Interrupt()):
         pass

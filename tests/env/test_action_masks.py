@@ -12,8 +12,8 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
+from tests.pairs import Pairs
 from vecwrap.errors import ArgumentError, CheckpointError
-from vecwrap.testing.pairs import Pairs
 
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 PLACES = ["infos", "member", "method"]

@@ -88,8 +88,36 @@ def test_debug_names_the_first_action_outside_the_space():
         (spaces.Box(0, 255, (1,), np.uint8), [[3], [-1]]),
         (spaces.Discrete(3), np.array([1, 2**63], np.uint64)),
         (spaces.MultiBinary(1), np.array([[1], [200]])),
+        (spaces.MultiDiscrete([3], dtype=np.int32), np.array([[1], [2**32]])),
+        (spaces.Box(0, 255, (1,), np.uint16), np.array([[1], [-1]], np.int8)),
+        (spaces.Box(0, 2**64 - 1, (1,), np.uint64), [[1], [-1]]),
+        (spaces.Box(-1, 255, (1,), np.int64), np.array([[1], [2**64 - 1]], np.uint64)),
     ],
 )
 def test_integers_that_the_spaces_dtype_cannot_hold_are_refused_and_not_wrapped(space, actions):
     with pytest.raises(ArgumentError, match=f"actions: expected integers that {space.dtype} can hold, got"):
         conform_actions(space, actions, 2)
+
+
+INTEGERS = [np.dtype(code) for code in "bBhHiIqQ"]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_integers_of_any_dtype_are_the_same_numbers_or_refused(dtype):
+    limits = np.iinfo(dtype)
+    space = spaces.Box(limits.min, limits.max, (1,), dtype)
+    numbers = {0, 1, -1}
+    for other in INTEGERS:
+        numbers |= {np.iinfo(other).min, np.iinfo(other).max, np.iinfo(other).max // 2 + 1}
+    for other in INTEGERS:
+        for number in numbers:
+            if not np.iinfo(other).min <= number <= np.iinfo(other).max:
+                continue
+            actions = np.array([[0], [number]], other)
+            if limits.min <= number <= limits.max:
+                cast = conform_actions(space, actions, 2)
+                assert cast.dtype == dtype
+                assert cast.tolist() == [[0], [number]]
+            else:
+                with pytest.raises(ArgumentError, match="can hold"):
+                    conform_actions(space, actions, 2)

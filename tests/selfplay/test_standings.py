@@ -33,6 +33,11 @@ def test_a_table_of_results():
     ]
 
 
+def test_totals_are_those_of_both_sides_over_all_opponents_and_seats():
+    assert TABLE.totals() == {"a": (4, 1, 5), "b": (5, 1, 4), "c": (2, 4, 2)}
+    assert Results().totals() == {}
+
+
 def test_a_table_of_ratings_has_the_strongest_first_and_nothing_for_who_is_unknown():
     ratings = bradley_terry(Results([*play(np.random.default_rng(1), LADDER, 200).rows(), *TABLE.rows()]), "random")
     rows = rows_of(ratings_csv(ratings))

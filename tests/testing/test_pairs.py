@@ -10,6 +10,7 @@ import pytest
 from gymnasium.error import AlreadyPendingCallError
 
 from tests.backs import DummyBackend, ShmemBackend, ThreadsBackend
+from tests.pairs import Pairs
 from vecwrap.env.backend_rows import BackendRows
 from vecwrap.env.random_actions import RandomActions
 from vecwrap.errors import CheckpointError, ResetNeededError, SubEnvError
@@ -17,7 +18,6 @@ from vecwrap.rows.compare import rows_of
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import BACKEND_LAWS, assert_same, toy
 from vecwrap.testing.drive import play
-from vecwrap.testing.pairs import Pairs
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor

@@ -190,7 +190,8 @@ class Stub:
 def test_the_window_has_what_it_takes_and_the_face_has_not(monkeypatch):
     monkeypatch.setattr("vecwrap.wrappers.window.viewer.refuse_without_display", lambda: None)
     monkeypatch.setattr("vecwrap.wrappers.window.viewer.Window", Stub)
-    env = Viewer(Outer(DummyBackend([Seen] * 3)), fps=float("inf"))
+    env = Viewer(Outer(DummyBackend([Seen] * 3)))
+    env.fps = float("inf")
     env.reset()
     with Stopwatch(env, clock=CLOCK) as watch:
         for _ in range(3):

@@ -300,10 +300,8 @@ def _names(text: str | None) -> list[str] | None:
 
 def _ladder(played: Tournament) -> Table:
     """The ratings, the strongest first, with wins, draws and losses."""
-    ratings, totals = played.ratings, {name: [0, 0, 0] for name in played.ladder}
-    for row in played.results.rows():
-        for name, counts in ((row.player, row[3:]), (row.opponent, row[:2:-1])):
-            totals[name] = [total + count for total, count in zip(totals[name], counts, strict=True)]
+    ratings = played.ratings
+    totals = played.results.totals()
     table = Table(title=ratings.about)
     for column in ("player", "rating", "error", "games", "won", "drawn", "lost"):
         table.add_column(column, justify="left" if column == "player" else "right")

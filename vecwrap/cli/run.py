@@ -47,7 +47,6 @@ from vecwrap.wrappers.recording.run_files import seen_from_here
 from vecwrap.wrappers.recording.run_record import FACTS, FINISHED, INTERRUPTED, PIPELINE, STATISTICS, said
 from vecwrap.wrappers.tile import Tile
 from vecwrap.wrappers.video import Video
-from vecwrap.wrappers.window.viewer import Viewer
 
 DEFAULT_STEPS = 20_000  # two or three games of random Pong in each of eight sub-environments
 PICTURES = (".png", ".jpg", ".webp")
@@ -377,8 +376,8 @@ def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
     """Return the environment to step, and a tally: in an evaluation, it counts as ``vecwrap.evaluate`` does."""
     if settings.evaluation and settings.episodes is not None:
         monitor = Quota(env, settings.episodes).monitor
-        return monitor, Tally(monitor.stats_key, window=settings.episodes)  # the last to end would favour long ones
-    return env, Tally(env.find(Monitor).stats_key)
+        return monitor, Tally(monitor, window=settings.episodes)  # the last to end would favour long ones
+    return env, Tally(env.find(Monitor))
 
 
 def _save_picture(env: VecEnv, path: Path) -> str:
@@ -399,7 +398,7 @@ def _save_picture(env: VecEnv, path: Path) -> str:
 
 def _picture(env: VecEnv) -> NDArray[np.uint8]:
     """The picture of all sub-environments: as the pipeline draws it, or else with labels."""
-    if any(isinstance(wrapper, (Tile, Viewer)) for wrapper in env.chain):
+    if any(isinstance(wrapper, Tile) for wrapper in env.chain):
         return env.picture()
     frames, monitor = env.get_images(one_a_game(env.face, env.core)), env.find(Monitor)
     if len(frames) != monitor.num_envs:  # games of several agents, say, each of which has a score

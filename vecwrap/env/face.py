@@ -27,7 +27,7 @@ from vecwrap.interrupts import is_interrupt, is_of_a_handler
 from vecwrap.rows import batch as batches
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
-from vecwrap.rows.gymnasium_form import conform_actions, refuse_outside
+from vecwrap.rows.gymnasium_form import conform_actions, conform_array, refuse_outside
 from vecwrap.rows.infos import OF_ENDS, columns, make_room, row_of
 from vecwrap.rows.step_result import IntArray, StepResult
 from vecwrap.sources.masks import MEMBER
@@ -263,7 +263,7 @@ class Face:
                 self.end_if_interrupted(error)
                 raise
         if not (type(actions) is np.ndarray and actions.dtype == path.dtype and actions.shape == path.shape):
-            actions = conform_actions(space, actions, pending.num_envs)
+            actions = conform_array(space, actions, path.shape)
         try:
             with backend_rows.interrupts:
                 step = path.step(env, backend_rows, pending, actions)

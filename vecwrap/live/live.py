@@ -81,7 +81,7 @@ class Live:
         self._file = self.folder if monitor is not None and monitor.paths else None
         self._began = time.perf_counter()
         self._games = deque() if monitor is None or self._file else monitor.keep_games(MOST_GAMES)
-        self._observer = _Observer(env, has_monitor=monitor is not None)
+        self._observer = _Observer(env)
         self._videos = (Path() if self.folder is None else self.folder).absolute() / VIDEOS
         self._fps = float(env.metadata.get("render_fps") or 30)
         self._counts: deque[tuple[float, int]] = deque()
@@ -194,10 +194,10 @@ class Live:
         return f"{max(0, steps - before) / (now - then):,.0f}" if now > then else "–"
 
     def _rows(self, health: Health, monitor: Monitor | None, now: float) -> list[dict[str, Any]]:
-        scores, lengths = self._observer.scores, self._observer.lengths.astype(np.float64)
+        scores = np.full(self._core.num_envs, np.nan)
+        lengths = np.full(self._core.num_envs, np.nan)
         if monitor is not None:
             at = monitor.face.numbering.sources(monitor.face.pending.all_ids)
-            scores, lengths = scores.copy(), lengths.copy()
             scores[at], lengths[at], _ = monitor.games
         self._restarted_at[health.restarts > self._restarts] = now
         self._restarts = health.restarts
@@ -221,9 +221,9 @@ class Live:
                     "row": i,
                     "agent": cut(printable(self._agents[i]), 40),
                     "plays": plays[i] if plays else "",
-                    "lives": _count(lives[i]),
-                    "score": None if np.isnan(scores[i]) else round(float(scores[i]), 2),
-                    "length": _count(lengths[i]),
+                    "lives": _number(lives[i]),
+                    "score": _number(scores[i]),
+                    "length": _number(lengths[i]),
                     "state": state,
                     "restarts": int(health.restarts[i]),
                     "reason": cut(printable(health.failures[i]), 300),
@@ -239,8 +239,9 @@ class Live:
         said: list[str] = []
         for opponent, seats in zip(opponents.opponents, opponents.seats.tolist(), strict=True):
             name = cut(printable(opponent), 40)
-            each = range(len(self._agents) // len(opponents.opponents))
-            said += [(f"against {name}" if seat in seats else f"played by {name}") if name else "" for seat in each]
+            for seat in range(len(self._agents) // len(opponents.opponents)):
+                how = "against" if seat in seats else "played by"
+                said.append(f"{how} {name}" if name else "")
         return said
 
     def _frames(self) -> dict[str, Any]:
@@ -296,9 +297,8 @@ class Live:
 class _Observer:
     """What the stepping thread calls while somebody looks; the server's thread reads what it keeps."""
 
-    def __init__(self, env: VecEnv, *, has_monitor: bool) -> None:
+    def __init__(self, env: VecEnv) -> None:
         self.viewers = 0
-        self._has_monitor = has_monitor  # which counts scores and lengths
         backend = env.unwrapped
         n = backend.num_envs
         self._ignore = env.core.ignore
@@ -315,8 +315,6 @@ class _Observer:
         self.shares = StepShares()
         self.on_call, self.on_return = self.shares.on_call, self.shares.on_return
         self.steps = 0
-        self.scores: FloatArray = np.full(n, np.nan)  # unknown until a game begins
-        self.lengths: FloatArray = np.full(n, np.nan)
         self.lives: FloatArray = np.full(n, np.nan)
         # Rows, actions, rewards; whether each acted, was lost, terminated, truncated. Words are made when asked for.
         self._steps: deque[tuple[IntArray, Batch, FloatArray, BoolArray]] = deque(maxlen=200)
@@ -369,19 +367,17 @@ class _Observer:
             at = np.flatnonzero((ids == i) & (acted | lost | over | late))
             if len(at) and len(found) < MOST_STEPS:
                 k = int(at[0])
-                ending = "lost" if lost[k] else "terminated" if over[k] else "truncated" * bool(late[k])
+                ending = "truncated" * bool(late[k])
+                if lost[k]:
+                    ending = "lost"
+                elif over[k]:
+                    ending = "terminated"
                 found.append([cut(printable(str(row(actions, k))), 60), f"{rewards[k]:g}", ending])
         return found
 
     def _keep(self, step: StepResult) -> None:
         ids = step.env_ids
         self.steps += int(np.count_nonzero(step.acted))
-        if not self._has_monitor:
-            begins = step.raw_first | step.opens_absent
-            with np.errstate(invalid="ignore", over="ignore"):  # rewards may be infinite
-                score = np.where(begins, 0.0, self.scores[ids]) + step.raw_rewards
-            self.scores[ids] = np.where(begins & ~step.paid_on_joining, 0.0, score)
-            self.lengths[ids] = np.where(begins, 0, self.lengths[ids] + step.acted)
         lives = step.infos.get("lives")
         if isinstance(lives, np.ndarray) and lives.dtype.kind in "iuf" and lives.shape == ids.shape:
             told = step.infos.get("_lives", np.ones(len(ids), dtype=np.bool_))
@@ -408,9 +404,14 @@ class _Observer:
             self._request(self, np.array(rows, dtype=np.int64), np.array(opening, dtype=np.int64))
 
 
-def _count(value: float) -> int | float | None:
-    """A whole number as such; None if it is unknown."""
-    return None if np.isnan(value) else int(value) if np.isfinite(value) else float(value)
+def _number(value: float) -> int | float | str | None:
+    """A number for JSON, which has no infinity; None if it is unknown."""
+    if np.isnan(value):
+        return None
+    number = round(float(value), 2)
+    if np.isinf(value):
+        return str(number)
+    return int(number) if number.is_integer() else number
 
 
 def _outermost(env: VecEnv, kind: type[Any]) -> Callable[[], Any]:

@@ -12,7 +12,6 @@ import contextlib
 import html
 import ipaddress
 import json
-import math
 import os
 import re
 import secrets
@@ -25,10 +24,8 @@ from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vecwrap.env.untrusted import open_regular
-from vecwrap.errors import PlanError, cut, in_a_line, install_command, is_installed, printable
+from vecwrap.errors import PlanError, in_a_line, install_command, is_installed
 from vecwrap.live.connections import Connections, connection_of
 from vecwrap.live.source import Source, curves
 from vecwrap.tools.runs import AXES
@@ -240,13 +237,15 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         stream = look(request, row)
         return responses.StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
 
-    def state(row: int | None) -> dict[str, Any]:
+    def state(row: int | None) -> str:
         nonlocal latest
         try:
-            latest = source.state(row)
+            found = source.state(row)
+            text = _json(found)
         except Exception as error:  # what cannot be shown does not end the page
-            return {**latest, "trouble": in_a_line(error)}
-        return latest
+            return _json({**latest, "trouble": in_a_line(error)})
+        latest = found
+        return text
 
     async def look(request: Any, row: int | None) -> AsyncIterator[str]:
         nonlocal viewers
@@ -255,7 +254,7 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         try:
             while True:
                 ended = source.ended or stopping()  # before the state, so that the last one is complete
-                yield f"event: state\ndata: {_json(state(row))}\n\n"
+                yield f"event: state\ndata: {state(row)}\n\n"
                 if ended:
                     yield "event: ended\ndata: {}\n\n"
                     return
@@ -344,20 +343,5 @@ def _number(text: str | None) -> int | None:
 
 
 def _json(content: Any) -> str:
-    """JSON, which has no infinity and no NaN: these are texts."""
-    try:
-        return json.dumps(content, ensure_ascii=True, allow_nan=False)
-    except (TypeError, ValueError):  # which is rare
-        return json.dumps(_plain(content), ensure_ascii=True, allow_nan=False)
-
-
-def _plain(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {str(key): _plain(value) for key, value in content.items()}
-    if isinstance(content, (list, tuple)):
-        return [_plain(value) for value in content]
-    if isinstance(content, np.generic):
-        return _plain(content.item())
-    if isinstance(content, float):
-        return content if math.isfinite(content) else str(content)
-    return content if content is None or isinstance(content, (bool, int, str)) else cut(printable(str(content)), 300)
+    """JSON, which has no infinity and no NaN; TypeError or ValueError for what it has not."""
+    return json.dumps(content, ensure_ascii=True, allow_nan=False)

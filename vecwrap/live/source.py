@@ -11,7 +11,7 @@ import numpy as np
 
 from vecwrap.errors import cut, printable
 from vecwrap.tools.plot import MOST_POINTS, curve, quantiles, thinned
-from vecwrap.tools.runs import LARGEST, Run, step_unit, time_unit
+from vecwrap.tools.runs import LARGEST, Run, axis_unit
 
 MOST_EPISODES = 2_000  # of a run, each a dot
 MOST_RUNS = 50
@@ -54,7 +54,7 @@ class Source(Protocol):
 def curves(runs: Sequence[Run], axis: str, window: int) -> dict[str, Any]:
     """Return the learning curves of runs along an axis, as `vecwrap plot` has them, thinned for a page."""
     shown = [run for run in runs if any(len(seed.scores) for seed in run.seeds)]
-    unit, scale = time_unit(shown) if axis == "minutes" else (step_unit(shown) if axis == "steps" else axis, 1)
+    unit, scale = axis_unit(shown, axis)
     return {
         "unit": cut(printable(unit), NAME),
         "window": window,

@@ -26,10 +26,7 @@ def standing(results: Results, facts: Mapping[str, Mapping[str, Any]] | None = N
 
     Ratings are Elo points above the anchor that `default_anchor` names.
     """
-    totals: dict[str, list[int]] = {}
-    for row in results.rows():
-        for name, counts in ((row.player, row[3:]), (row.opponent, row[:2:-1])):
-            totals[name] = [a + b for a, b in zip(totals.get(name, [0, 0, 0]), counts, strict=True)]
+    totals = results.totals()
     if not any(map(sum, totals.values())):
         return None
     anchor = about = ""

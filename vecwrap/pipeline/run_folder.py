@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -24,13 +23,11 @@ from vecwrap.errors import SpecError, cut, paths_looked_at, printable
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import read_text
 from vecwrap.pipeline.paths import moved
-from vecwrap.pipeline.places import Place, fail
+from vecwrap.pipeline.places import Place
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec, load_without_imports
 from vecwrap.pipeline.static_plan import plan_statically
 from vecwrap.pipeline.values import Settings
-from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, STATISTICS
-
-_MOST_VERSIONS = 1000  # each is looked up
+from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, STATISTICS, read_facts
 
 
 @dataclass(frozen=True)
@@ -99,20 +96,6 @@ def _refuse_missing(folder: Path) -> None:
             f"{folder}: the pipeline of this run cannot be built from its folder, because parts of it existed only in "
             f"the program that ran: {parts}. Build it with the program's own call, and with stats= for statistics."
         )
-
-
-def read_facts(path: Path) -> Mapping[str, Any]:
-    """Read ``run.json``; empty if there is none."""
-    if not os.path.lexists(path):
-        return {}
-    try:
-        facts = json.loads(read_text(path, follow=False))
-    except (ValueError, RecursionError) as error:
-        raise SpecError(f"{path}: this is not JSON: {error}.") from None
-    versions = facts.get("versions", {}) if isinstance(facts, dict) else None
-    if not isinstance(versions, dict) or len(versions) > _MOST_VERSIONS:
-        fail(str(path), "expected what `vecwrap run` writes, a mapping with the key versions")
-    return dict(facts)
 
 
 def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:

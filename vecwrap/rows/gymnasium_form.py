@@ -66,7 +66,8 @@ def _is_scalar_box(space: spaces.Space[Any]) -> bool:
 def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path: str = "actions") -> Batch:
     """Convert a batch of actions to the space's form: arrays of its dtype with a leading axis of ``num_rows``."""
     if isinstance(space, ARRAY_SPACES):
-        return _conform_array(space, actions, num_rows, path)
+        assert space.shape is not None
+        return conform_array(space, actions, (num_rows, *space.shape), path)
     if isinstance(space, spaces.Dict):
         members = _members(actions, num_rows, path, dict.fromkeys(space.spaces))
         return {key: conform_actions(space[key], members[key], num_rows, f"{path}[{key!r}]") for key in space.spaces}
@@ -84,42 +85,57 @@ def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path:
     return object_array(list(actions))
 
 
-def _conform_array(space: spaces.Space[Any], actions: Any, num_rows: int, path: str) -> np.ndarray[Any, Any]:
-    assert space.shape is not None
+def conform_array(
+    space: spaces.Space[Any], actions: Any, shape: tuple[int, ...], path: str = "actions"
+) -> np.ndarray[Any, Any]:
+    """Convert actions of a space of arrays to a shape and its dtype, with one call of NumPy in the common cases."""
     assert space.dtype is not None
-    shape = (num_rows, *space.shape)
-    if type(actions) is np.ndarray and actions.shape == shape and actions.dtype == space.dtype:
-        return actions
-    try:
-        array = np.asarray(actions)
-    except ValueError:
-        array = np.asarray(actions, dtype=object)
-    except (RuntimeError, TypeError) as error:  # a tensor with gradients, or on a GPU
-        raise ArgumentError(f"{path}: expected an array or a list, got {type(actions).__name__}: {error}") from None
+    array: np.ndarray[Any, Any] = actions
+    if type(actions) is not np.ndarray:
+        array = _as_array(actions, path)
     if array.shape != shape:
         raise ArgumentError(
-            f"{path}: expected shape {shape}, one action of {space} for each of {num_rows} sub-environments, "
+            f"{path}: expected shape {shape}, one action of {space} for each of {shape[0]} sub-environments, "
             f"got {_form(actions, array)}{_reshaping(array, shape)}"
         )
-    kind = np.dtype(space.dtype).kind
-    if array.dtype.kind in "iu" and kind in "iu":
-        if not np.can_cast(array.dtype, space.dtype) and array.size:
-            _refuse_overflow(space, array, path)
-    elif not np.can_cast(array.dtype, space.dtype, "same_kind"):
-        remedy = ""
-        if array.dtype.kind == "f" and kind in "iu":
-            whole = bool((array == np.round(array)).all())
-            remedy = "; np.asarray(actions, int) has it" if whole else "; choose whole numbers, as np.argmax does"
-        raise ArgumentError(f"{path}: expected dtype {space.dtype} for {space}, got {array.dtype}{remedy}")
-    return array.astype(space.dtype)
+    if array.dtype == space.dtype and type(actions) in (np.ndarray, list):
+        return array
+    if array.dtype.kind in "iu" and space.dtype.kind in "iu":
+        return _cast_integers(space, array, path)
+    try:
+        return array.astype(space.dtype, casting="same_kind")
+    except TypeError:
+        raise ArgumentError(
+            f"{path}: expected dtype {space.dtype} for {space}, got {array.dtype}{_rounding(space, array)}"
+        ) from None
 
 
-def _refuse_overflow(space: spaces.Space[Any], array: np.ndarray[Any, Any], path: str) -> None:
-    limits = np.iinfo(space.dtype)
-    if not (limits.min <= array.min() and array.max() <= limits.max):
+def _as_array(actions: Any, path: str) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(actions)
+    except ValueError:
+        return np.asarray(actions, dtype=object)
+    except (RuntimeError, TypeError) as error:  # a tensor with gradients, or on a GPU
+        raise ArgumentError(f"{path}: expected an array or a list, got {type(actions).__name__}: {error}") from None
+
+
+def _cast_integers(space: spaces.Space[Any], array: np.ndarray[Any, Any], path: str) -> np.ndarray[Any, Any]:
+    """Cast integers; ArgumentError if one of them would become another number."""
+    cast = array.astype(space.dtype)
+    widens = array.itemsize < cast.itemsize and array.dtype.kind in ("u", cast.dtype.kind)
+    if not widens and (cast != array).any():
         raise ArgumentError(
             f"{path}: expected integers that {space.dtype} can hold, got {array.min()} to {array.max()}"
         )
+    return cast
+
+
+def _rounding(space: spaces.Space[Any], array: np.ndarray[Any, Any]) -> str:
+    """What makes integers of these floats, if the space has integers."""
+    if array.dtype.kind != "f" or np.dtype(space.dtype).kind not in "iu":
+        return ""
+    whole = bool((array == np.round(array)).all())
+    return "; np.asarray(actions, int) has it" if whole else "; choose whole numbers, as np.argmax does"
 
 
 def _reshaping(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> str:

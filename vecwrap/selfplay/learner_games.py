@@ -18,8 +18,8 @@ from vecwrap.rows.saved import fitting, fitting_list, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult, UnplayedGame
 from vecwrap.rows.table import Slots
 from vecwrap.selfplay.moves import Side
+from vecwrap.sources.masks import MEMBER
 
-MEMBER = "action_mask"
 INFOS = ("opponent", "seat", "result")
 STREAM = 0x0110  # of a game's own numbers, beside those that the environment draws from its seed
 SUMS = ("rewards", "raw_rewards")

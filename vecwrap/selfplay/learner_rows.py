@@ -18,8 +18,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, CheckpointError, SubEnvError, WaitTimeoutError, kind_of, text_of
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
-from vecwrap.rows.infos import columns, row_of
-from vecwrap.rows.joined import join
+from vecwrap.rows.infos import columns, row_of, take_columns
 from vecwrap.rows.saved import fitting, fitting_list, put
 from vecwrap.rows.step_result import Autoreset, IntArray, StepResult
 from vecwrap.selfplay.learner_games import FLAGS, SUMS, Draw, LearnerGames, Score
@@ -275,7 +274,23 @@ class LearnerRows:
         return self._part(step, np.flatnonzero(np.repeat(~held, k))) if held.any() else step
 
     def _part(self, step: StepResult, places: IntArray) -> StepResult:
-        return join([(step, at) for at in places.tolist()], step.env_ids[places], len(self.games.to_move), step)
+        """Some rows of a result that has come from inside, in fresh arrays."""
+        rows = step.env_ids[places]
+        part = StepResult(
+            env_ids=rows,
+            rows=slice(None) if len(rows) == len(self.games.to_move) else rows,
+            observations=batches.take(step.observations, places),
+            infos=take_columns(step.infos, places),
+            **{name: getattr(step, name)[places] for name in (*SUMS, *_OF_STEP)},
+        )
+        if step.frames is not None:
+            part.frames = tuple(step.frames[at] for at in places.tolist())
+        if (part.first & part.dones).any():
+            part.final_obs = batches.take(step.terminal_observations, places)
+            part.final_infos = take_columns(step.final_infos or {}, places)
+            if step.final_frames is not None:
+                part.final_frames = tuple(step.final_frames[at] for at in places.tolist())
+        return part
 
     def _sort(self, games: IntArray) -> None:
         """See what each game waits for: its opponents, a reset, or the learner."""

@@ -96,14 +96,17 @@ def default_anchor(results: Results) -> str:
 
     ``random`` if it has played; or else the scripted player whose name comes first; or else who played most.
     """
-    rows = _rated_games(results)
-    players = Results(rows).players()
+    rated = _rated_games(results)
+    players = rated.players()
     if not players:
         raise ArgumentError("ratings: expected games between two players, got none; play some first")
     if RANDOM in players:
         return RANDOM
     scripted = [name for name in players if ":" in name]
-    return scripted[0] if scripted else players[int(_games_of(players, rows).argmax())]
+    if scripted:
+        return scripted[0]
+    totals = rated.totals()
+    return max(players, key=lambda name: sum(totals[name]))
 
 
 def bradley_terry(results: Results, anchor: str | None = None) -> Ratings:
@@ -149,20 +152,18 @@ def bradley_terry_by_seed(results: Sequence[Results], anchor: str | None = None)
     return replace(found, covariance=covariance, resampled=f"{count} seed{'s' if count > 1 else ''}")
 
 
-def _rated_games(results: Results) -> list[Row]:
-    return [row for row in results.rows() if CURRENT not in row[:2] and row.player != row.opponent and row.games]
-
-
-def _games_of(players: Sequence[str], rows: Sequence[Row]) -> IntArray:
-    return np.array([sum(row.games for row in rows if name in row[:2]) for name in players], np.int64)
+def _rated_games(results: Results) -> Results:
+    return Results(row for row in results.rows() if CURRENT not in row[:2] and row.player != row.opponent and row.games)
 
 
 class _Fit:
     """The fit to one table: which players are rated, and their strengths in log-odds."""
 
     def __init__(self, results: Results, anchor: str | None) -> None:
-        rows = _rated_games(results)
-        self.players = Results(rows).players()
+        games = _rated_games(results)
+        rows = games.rows()
+        totals = games.totals()
+        self.players = games.players()
         by_default = default_anchor(results)
         self.anchor = by_default if anchor is None else anchor
         if self.anchor not in self.players:
@@ -170,7 +171,7 @@ class _Fit:
                 f'ratings: anchor: "{self.anchor}" has played no game.{did_you_mean(self.anchor, self.players)} Who '
                 f"has: {', '.join(self.players)}"
             )
-        self.games = _games_of(self.players, rows)
+        self.games = np.array([sum(totals[name]) for name in self.players], np.int64)
         known = _connected(rows, self.anchor)
         self.rows = [row for row in rows if row.player in known]
         rated = [name for name in self.players if name in known and name != self.anchor]

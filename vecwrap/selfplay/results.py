@@ -83,6 +83,15 @@ class Results:
     def players(self) -> tuple[str, ...]:
         return tuple(sorted({name for player, opponent, _ in self._counts for name in (player, opponent)}))
 
+    def totals(self) -> dict[str, tuple[int, ...]]:
+        """Return the wins, draws and losses of each player over all opponents and seats."""
+        found: dict[str, tuple[int, ...]] = {}
+        for row in self.rows():
+            for name, counts in ((row.player, row[3:]), (row.opponent, row[:2:-1])):
+                before = found.get(name, (0, 0, 0))
+                found[name] = tuple(a + b for a, b in zip(before, counts, strict=True))
+        return found
+
     def rename(self, old: str, new: str) -> None:
         rows = self.rows()
         self._counts.clear()
@@ -109,7 +118,8 @@ class WinRates:
 
     def record(self, opponent: str, result: float) -> None:
         rate = self._rates.setdefault(opponent, [0.0, 0.0])
-        rate[0] = self.decay * rate[0] + (1.0 if result > 0 else 0.5 if result == 0 else 0.0)
+        points = (np.sign(result) + 1) / 2  # 1 for a win, 0.5 for a draw
+        rate[0] = self.decay * rate[0] + float(points)
         rate[1] = self.decay * rate[1] + 1.0
 
     def of(self, opponent: str) -> float:

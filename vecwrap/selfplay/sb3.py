@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -94,7 +95,9 @@ class SelfPlayCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3
         """How many games the model has played since the last snapshot, and its mean result."""
         rows = [row for row in self.pool.results.rows() if row.player == LEARNER]
         games = sum(row.games for row in rows)
-        return games, sum(row.wins + row.draws / 2 for row in rows) / games if games else float("nan")
+        if not games:
+            return 0, math.nan
+        return games, sum(row.points for row in rows) / games
 
     def _add(self) -> None:
         games, score = self._since()

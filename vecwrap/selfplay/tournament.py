@@ -220,17 +220,13 @@ def _matches(names: Sequence[str], agents: int, games: int, seed: int) -> Iterat
 
 
 class _Referee(VecEnvWrapper):
-    """Keeps what each row sees, and adds up what it is paid."""
+    """Adds up what each row is paid."""
 
     def __init__(self, env: VecEnv) -> None:
         super().__init__(env)
-        self.seen: Any = None
         self.returns = np.zeros(env.num_envs)
 
     def on_step(self, step: StepResult) -> None:
-        if self.seen is None:
-            self.seen = batches.empty_like(step.observations, self.num_envs)
-        batches.scatter(self.seen, step.rows, step.observations)
         self.returns[step.rows] = np.where(step.first, 0.0, self.returns[step.rows]) + step.raw_rewards
 
 
@@ -239,32 +235,38 @@ def _play(
 ) -> Iterator[tuple[Match, float]]:
     """Play all matches, several at once; yield each with the player's result."""
     referee = _Referee(env)
-    k, games = len(env.possible_agents), env.num_envs // len(env.possible_agents)
+    k = len(env.possible_agents)
+    games = env.num_envs // k
     pool.bind(env.single_observation_space, env.single_action_space, env.core.env_id, write=False)
     moves = Moves(pool, env.single_action_space, deterministic=False, where="tournament")
-    waiting, free = iter(matches), list(range(games))
+    waiting = iter(matches)
+    free = list(range(games))
     running: dict[int, Match] = {}
     rngs = [np.random.default_rng()] * games
     actions = create_empty_array(env.single_action_space, env.num_envs)
     while True:
         if begun := dict(zip(free, waiting, strict=False)):
             running |= begun
-            mask, seeds = np.zeros(env.num_envs, np.bool_), np.zeros(games, np.int64)
+            mask = np.zeros(env.num_envs, np.bool_)
+            seeds = np.zeros(games, np.int64)
             for game, match in begun.items():
-                seeds[game], rngs[game] = match.seed, np.random.default_rng([match.seed, STREAM])
+                seeds[game] = match.seed
+                rngs[game] = np.random.default_rng([match.seed, STREAM])
                 mask[game * k : game * k + k] = True
                 moves.begin(range(game * k, game * k + k))
             referee.reset(seed=seeds.tolist(), options=None if mask.all() else {"reset_mask": mask})
         if not running:
             return
         rows = np.array([game * k + seat for game in sorted(running) for seat in range(k)])
+        seen = referee.face.shown.all()
         masks = referee.face.action_masks.now()
         to_move = np.isin(np.arange(env.num_envs), rows) & env.to_move & env.alive
         mover = {i: running[i // k].who(i % k) for i in np.flatnonzero(to_move).tolist()}
         for name in sorted(set(mover.values())):
             own = np.array([i for i, who in mover.items() if who == name])
-            seen, legal = batches.take(referee.seen, own), None if masks is None else masks[own]
-            batches.scatter(actions, own, moves.ask(name, own, seen, legal, [rngs[i // k] for i in own.tolist()]))
+            legal = None if masks is None else masks[own]
+            of_games = [rngs[i // k] for i in own.tolist()]
+            batches.scatter(actions, own, moves.ask(name, own, batches.take(seen, own), legal, of_games))
         referee.send(batches.take(actions, rows), rows)
         referee.recv()
         free = [game for game in sorted(running) if not env.alive[game * k : game * k + k].any()]

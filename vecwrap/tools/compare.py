@@ -19,12 +19,11 @@ import numpy as np
 from vecwrap.errors import PlotError, paths_looked_at, printable
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.files import read_text, read_yaml
-from vecwrap.pipeline.run_folder import read_facts
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.declares import declared_by
 from vecwrap.tools.plot import add_legend, draw_curves, fitting_window, look, new_figure, plain, short
 from vecwrap.tools.runs import Run, Seed
-from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, RUNNING
+from vecwrap.wrappers.recording.run_record import FACTS, FINISHED, PIPELINE, RUNNING, read_facts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -158,13 +157,21 @@ def _compared(run: Run, last: int) -> Compared:
     records = [read_record(seed.path if seed.path.is_dir() else seed.path.parent) for seed in run.seeds]
     ends = [seed.scores[-last:] for seed in run.seeds if len(seed.scores)]
     scores = np.array([each.mean() for each in ends])
+    resampled = "seeds"
+    values = scores
+    if len(ends) == 1:
+        resampled = "episodes"
+        values = ends[0]
+    last_return = None
+    if ends:
+        last_return = interval(values, partial(np.mean, axis=-1))
     rates = [rate for seed, record in zip(run.seeds, records, strict=True) if (rate := _rate(seed, record)) is not None]
     restarts = [record.restarts for record in records if record.restarts is not None]
     return Compared(
         run.name,
         scores,
-        last_return=interval(ends[0] if len(ends) == 1 else scores, partial(np.mean, axis=-1)) if ends else None,
-        resampled="episodes" if len(ends) == 1 else "seeds",
+        last_return=last_return,
+        resampled=resampled,
         iqm=interval(scores, interquartile_mean) if len(scores) > 1 else None,
         episodes=sum(len(seed.scores) for seed in run.seeds),
         steps=sum(record.steps or seed.total_steps for seed, record in zip(run.seeds, records, strict=True)),
@@ -195,12 +202,16 @@ def _joined(seeds: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
 def read_record(folder: Path) -> Record:
     """Read the record of a run's folder."""
     facts = read_facts(folder / FACTS)
-    end = facts.get("end", "finished")
+    end = str(facts.get("end", FINISHED))
+    if facts.get("end", FINISHED) in (None, RUNNING):
+        end = NOT_ENDED
+    elif end == FINISHED:
+        end = ""
     return Record(
         seconds=_number(facts.get("seconds")),
         steps=_count(facts.get("steps")),
         restarts=_count(facts.get("restarts")),
-        end=NOT_ENDED if end in (None, RUNNING) else "" if end == "finished" else str(end),
+        end=end,
         versions={str(name): str(version) for name, version in facts.get("versions", {}).items()},
         settings=_all_settings(folder, facts),
     )

@@ -16,7 +16,7 @@ import numpy as np
 from vecwrap.env.saving import write_whole
 from vecwrap.errors import PlotError, cut, did_you_mean, install_command, printable, printable_lines
 from vecwrap.rows.step_result import FloatArray, IntArray
-from vecwrap.tools.runs import AXES, Run, Seed, read_runs, step_unit, time_unit
+from vecwrap.tools.runs import AXES, Run, Seed, axis_unit, read_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -192,7 +192,7 @@ def draw(
 
 def draw_curves(panel: Axes, runs: Sequence[Run], axis: str, windows: Sequence[int]) -> set[int]:
     """Draw runs along one axis; return the windows of which there are lines. Short runs have seconds, not minutes."""
-    unit, scale = time_unit(runs) if axis == "minutes" else (step_unit(runs) if axis == "steps" else axis, 1)
+    unit, scale = axis_unit(runs, axis)
     _prepare(panel, axis, unit)
     shown: set[int] = set()
     for number, run in enumerate(runs):

@@ -32,27 +32,26 @@ def rollout(
 ) -> Iterator[None]:
     """Reset, then step until enough steps or episodes are done or the user asks to stop; yields after each step.
 
-    ``env`` has a monitor, whose reports under ``tally.stats_key`` count as episodes. ``steps`` are agent steps over all
-    sub-environments, rounded up to a whole vector step. None: no limit.
+    ``steps`` are agent steps over all sub-environments, rounded up to a whole vector step. None: no limit.
     """
     mode = env.metadata["autoreset_mode"]
-    observations, infos = env.reset()
+    observations, _ = env.reset()
     start = time.perf_counter()
-    tally.add(0, infos, 0.0, env)  # games may have ended within the reset
+    tally.add(0, 0.0)  # games may have ended within the reset
     resetting = np.zeros(env.num_envs, bool)
     while not (
         interrupt.asked
         or (steps is not None and tally.steps >= steps)
         or (episodes is not None and tally.episodes >= episodes)
     ):
-        observations, _, terminations, truncations, infos = env.step(policy(observations))
-        tally.add(int((~resetting).sum()), infos, time.perf_counter() - start, env)
+        observations, _, terminations, truncations, _ = env.step(policy(observations))
+        tally.add(int((~resetting).sum()), time.perf_counter() - start)
         dones = terminations | truncations
         if mode == AutoresetMode.NEXT_STEP:
             resetting = dones
         elif mode == AutoresetMode.DISABLED and dones.any():
-            observations, infos = env.reset(options={"reset_mask": dones})
-            tally.add(0, infos, time.perf_counter() - start, env)
+            observations, _ = env.reset(options={"reset_mask": dones})
+            tally.add(0, time.perf_counter() - start)
         yield
 
 
@@ -63,10 +62,10 @@ def rollout(
 class Tally:
     """The counts so far."""
 
-    stats_key: str = "episode"  # the monitor's, in infos
+    monitor: Monitor | None = None  # whose games count as episodes
     window: int = 100  # how many episodes `recent_score` covers
     steps: int = 0  # agent steps over all sub-environments
-    scores: list[float] = field(default_factory=list)  # of every reported episode
+    scores: list[float] = field(default_factory=list)  # of every episode
     lengths: list[int] = field(default_factory=list)  # in agent steps
     seconds: float = 0.0  # since the first reset was done
     _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque([(0.0, 0)], maxlen=64), repr=False)
@@ -91,20 +90,14 @@ class Tally:
         recent = self.scores[-self.window :]
         return (float(np.mean(recent)), float(np.std(recent))) if recent else None
 
-    def add(self, acted: int, infos: dict[str, Any], seconds: float, env: VecEnv | None = None) -> None:
-        """Count what a step or reset gave; of several games that ended in one row, infos have the last alone."""
+    def add(self, acted: int, seconds: float) -> None:
+        """Count what a step or reset gave."""
         self.steps += acted
         self.seconds = seconds
         self._recent.append((seconds, self.steps))
-        if self.stats_key not in infos:
-            return
-        ended, mask = infos[self.stats_key], infos[f"_{self.stats_key}"]
-        scores, lengths = ended["r"][mask].tolist(), ended["l"][mask].tolist()
-        for wrapper in () if env is None else env.chain:
-            if isinstance(wrapper, Monitor) and wrapper.stats_key == self.stats_key:
-                scores, lengths = ([episode[k] for episode in wrapper.latest] for k in (0, 1))
-        self.scores += scores
-        self.lengths += lengths
+        if self.monitor is not None:
+            self.scores += [episode.score for episode in self.monitor.latest]
+            self.lengths += [episode.length for episode in self.monitor.latest]
 
 
 # -- Ctrl-C and SIGTERM -----------------------------------------------------------------------------------------------

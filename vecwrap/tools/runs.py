@@ -328,6 +328,13 @@ def _short_names(paths: Sequence[Path]) -> dict[Path, str]:
     return {path: "/".join(each[-count:]) for path, each in parts.items()}
 
 
+def axis_unit(runs: Iterable[Run], axis: str) -> tuple[str, int]:
+    """Return what an axis of runs counts, and how many there are to one of `Seed.along`."""
+    if axis == "minutes":
+        return time_unit(runs)
+    return step_unit(runs) if axis == "steps" else axis, 1
+
+
 def time_unit(runs: Iterable[Run]) -> tuple[str, int]:
     """Return how the time of runs is shown, and how many there are to a minute: seconds, if none took two minutes."""
     minutes = [float(seed.minutes[-1]) for run in runs for seed in run.seeds if len(seed.minutes)]

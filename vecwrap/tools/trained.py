@@ -68,7 +68,6 @@ class TrainedPolicy:
 
     def __init__(self, model: Any, algorithm: str, where: str) -> None:
         self.algorithm = algorithm
-        self._model = model
 
         @functools.wraps(model.predict)  # it shows the keywords that the model takes, such as action_masks
         def predict(*observations: Any, **keywords: Any) -> Any:

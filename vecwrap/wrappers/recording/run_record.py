@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.env.saving import write_whole
-from vecwrap.env.untrusted import open_regular
-from vecwrap.errors import VecwrapError, cut, text_of
+from vecwrap.env.untrusted import read_bytes
+from vecwrap.errors import SpecError, VecwrapError, cut, text_of
 from vecwrap.interrupts import is_of_a_handler
 from vecwrap.wrappers.recording.run_files import seen_from_here
 
@@ -40,6 +40,7 @@ WITHOUT_CLOSE = f"{INTERRUPTED}: the program ended without closing the environme
 GIVEN_UP = f"{INTERRUPTED}: the environment was given up without being closed"
 
 _MOST_BYTES = 1_000_000
+_MOST_VERSIONS = 1000  # each is looked up when a run is built again
 _MONITOR_FILE = re.compile(r"(\d+\.)?monitor\.csv")
 _COUNTS = ("steps", "episodes", "seconds", "restarts")
 _DISTRIBUTIONS = {"cv2": ("opencv-python", "opencv-python-headless", "opencv-contrib-python")}
@@ -89,12 +90,13 @@ class RunRecord:
         if self._begun or os.getpid() != self._owner:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        found = read_record(self.folder / FACTS)
-        self._is_foreign = found is None and (self.folder / FACTS).exists()
-        self._earlier = _sittings(found) if resume and found is not None else []
-        self._kept = _kept(found) if resume and found is not None else None
+        found = _facts_of_a_run(self.folder / FACTS)
+        self._is_foreign = not found and (self.folder / FACTS).exists()
         if not resume:
             move_aside(self.folder)
+        elif found:
+            self._earlier = _sittings(found)
+            self._kept = _kept(found)
 
     def begin(self, by_hand: Described | None = None) -> None:
         """Write both files.
@@ -197,7 +199,7 @@ class RunRecord:
         if whole.get("seconds"):
             self.facts["rate"] = round(whole["steps"] / whole["seconds"], 1)
         candidates = [self.folder / FACTS, *sorted(self.folder.glob(f"{FACTS}.*"))]
-        ours = [path for path in candidates if (read_record(path) or {}).get("id") == self.facts["id"]]
+        ours = [path for path in candidates if _facts_of_a_run(path).get("id") == self.facts["id"]]
         try:
             for path in ours[:1]:
                 self._write(path)
@@ -238,15 +240,31 @@ def said(error: BaseException) -> str:
     return text if isinstance(error, VecwrapError) else f"{type(error).__name__}: {text}"
 
 
-def read_record(path: Path) -> dict[str, Any] | None:
-    """Read a ``run.json``; None if there is none, or if it is another program's."""
+def read_facts(path: Path) -> dict[str, Any]:
+    """Read a ``run.json``; empty if there is none, SpecError if it is something else. Links are not followed."""
+    if not os.path.lexists(path):
+        return {}
     try:
-        with open_regular(path) as file:
-            found = json.loads(file.read(_MOST_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return None
-    is_ours = isinstance(found, dict) and isinstance(found.get("versions"), dict) and "started" in found
-    return found if is_ours else None
+        facts = json.loads(read_bytes(path, _MOST_BYTES, follow=False))
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read ({error.strerror}). Is it the right file?") from None
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{path}: this is not JSON: {error}.") from None
+    versions = facts.get("versions", {}) if isinstance(facts, dict) else None
+    if not isinstance(versions, dict) or len(versions) > _MOST_VERSIONS:
+        raise SpecError(f"{path}: expected what `vecwrap run` writes, a mapping with the key versions.")
+    return dict(facts)
+
+
+def _facts_of_a_run(path: Path) -> dict[str, Any]:
+    """What a run wrote into ``run.json``; empty if there is none, or if it is another program's."""
+    try:
+        facts = read_facts(path)
+    except SpecError:
+        return {}
+    if "versions" not in facts or "started" not in facts:
+        return {}
+    return facts
 
 
 def move_aside(folder: Path) -> None:
@@ -255,8 +273,8 @@ def move_aside(folder: Path) -> None:
     ``pipeline.yaml`` and ``stats.npz`` belong to a run only if its ``run.json`` is there, too.
     """
     names = [path.name for path in sorted(folder.iterdir()) if _MONITOR_FILE.fullmatch(path.name)]
-    found = read_record(folder / FACTS)
-    if found is not None:
+    found = _facts_of_a_run(folder / FACTS)
+    if found:
         of_a_run = (FACTS, PIPELINE, STATISTICS)
         names += [name for name in of_a_run if (folder / name).exists() and name not in _kept(found)]
     numbers = itertools.count(1)

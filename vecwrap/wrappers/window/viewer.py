@@ -28,7 +28,7 @@ class Viewer(VecEnvWrapper):
 
     _window: Window | None = None
 
-    def __init__(self, env: VecEnv, *, fps: float | None = None) -> None:
+    def __init__(self, env: VecEnv) -> None:
         super().__init__(env)
         modes = env.metadata.get("render_modes")
         if env.render_mode != "rgb_array" or (modes is not None and "rgb_array" not in modes):
@@ -39,11 +39,11 @@ class Viewer(VecEnvWrapper):
         load_cv2('render_mode="human"')
         refuse_without_display()
         self.render_mode = "human"
-        self.fps = float(env.metadata.get("render_fps") or 30) if fps is None else float(fps)
+        self.fps = env.metadata.get("render_fps") or 30
         self._labels = Labels(env.num_envs)
         self._frames: list[NDArray[np.uint8] | None] = [None] * env.num_envs
         self._due = 0.0  # when the next picture may be shown, by time.monotonic
-        self._watched = True
+        self._watched = True  # until the window is closed
         self.request_frames(range(env.num_envs))  # refused here if an engine cannot do it
 
     @property
@@ -70,9 +70,11 @@ class Viewer(VecEnvWrapper):
 
     @property
     def viewer_open(self) -> bool:
-        if self._window is not None and not self._window.open:
+        if self._window is None:
+            return False
+        if self._watched and not self._window.open:
             self._unwatch()
-        return self._window is not None
+        return self._watched
 
     def on_step(self, step: StepResult) -> None:
         if not self._watched or (self._window is not None and not self.viewer_open):
@@ -80,7 +82,7 @@ class Viewer(VecEnvWrapper):
         self._labels.take(step)
         try:
             self._take_frames(step)
-            picture = self._labelled(self._frames)
+            picture = self._labels.picture(self._frames, SIZE, WIDTH)
         except Exception as error:  # what cannot be rendered or laid out is no reason to end the run
             self._unwatch()
             message = f'render_mode="human": the window is closed, the run goes on without it. {text_of(error)}'
@@ -93,7 +95,9 @@ class Viewer(VecEnvWrapper):
             self._window.show(picture)
 
     def on_close(self) -> None:
-        self._unwatch(tell=False)
+        self._watched = False
+        if self._window is not None:
+            self._window.close()
 
     def __del__(self) -> None:
         self._close_wrapper()
@@ -102,36 +106,29 @@ class Viewer(VecEnvWrapper):
         refuse_mode(mode)
         return None
 
-    def picture(self) -> NDArray[np.uint8]:
-        """Return what the sub-environments look like now, with the window's labels while those are kept."""
-        return self._labelled(self.get_images()) if self._watched else self.env.picture()
-
     def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
         return self.env.get_images(indices)
 
     def _take_frames(self, step: StepResult) -> None:
         """Keep the frame of each row; if an episode ended, its last one, which is what the label describes."""
+        if step.frames is None:
+            return
         ended = step.first & step.dones
         for k, i in enumerate(step.env_ids.tolist()):
-            frames = step.final_frames if ended[k] and step.final_frames is not None else step.frames
-            frame = None if frames is None else frames[k]
+            frame = step.frames[k]
+            if ended[k] and step.final_frames is not None:
+                frame = step.final_frames[k]
             if isinstance(frame, Exception):
                 raise frame
             if frame is not None:
                 self._frames[i] = np.asarray(frame)
-
-    def _labelled(self, frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
-        return self._labels.picture(frames, SIZE, WIDTH)
 
     def _pace(self, rows: int) -> None:
         now = time.monotonic()
         time.sleep(max(0.0, self._due - now))
         self._due = max(now, self._due) + rows / self.num_envs / self.fps
 
-    def _unwatch(self, *, tell: bool = True) -> None:
+    def _unwatch(self) -> None:
         """Close the window for good, and stop rendering for it."""
-        window, self._window, self._watched = self._window, None, False
-        if window is not None:
-            window.close()
-        if tell:
-            self.request_frames(())
+        self.on_close()
+        self.request_frames(())

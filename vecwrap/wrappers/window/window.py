@@ -111,11 +111,9 @@ class Window:
                 'render_mode="human": expected an OpenCV that can open windows, got opencv-python-headless: '
                 f"pip uninstall opencv-python-headless && pip install opencv-python. {_INSTEAD}."
             )
-        if reason.startswith(("ImportError", "ModuleNotFoundError")):
-            return PlanError(f'render_mode="human": OpenCV cannot be imported ({reason}): pip install opencv-python.')
         self._said.seek(0)
         lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
-        reason = reason or (lines[0] if lines else f"exit status {self._process.returncode}")
+        reason = reason or next(iter(lines), f"exit status {self._process.returncode}")
         display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
         return PlanError(
             f'render_mode="human": no window can be opened on the display {display} ({reason.strip()}). {_INSTEAD}.'

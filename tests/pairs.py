@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from tests.joined import Row, join
 from vecwrap.env.row_protocol import Endings
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SubEnvError, WaitTimeoutError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.gymnasium_form import conform_actions
-from vecwrap.rows.joined import Row, join
 from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import Autoreset, IntArray, StepResult
 
