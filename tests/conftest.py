@@ -10,7 +10,7 @@ import zlib
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.backs import SubprocessBackend
+from tests.backs import FOR_WORKERS, SubprocessBackend
 from vecwrap import interrupts
 from vecwrap.backends.workers import options, process
 from vecwrap.testing import toy
@@ -24,11 +24,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 for library in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(library, "1")
 
+# Tianshou would compile for eight seconds in each process what then runs for a moment.
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
+
 # Tests start workers by the thousand; a fork server that has imported what workers need makes one in 20 ms, and has no
 # threads that a fork could lose. What the modules of tests import is needed, too: environments are defined in them.
-multiprocessing.set_forkserver_preload(
-    ["vecwrap.backends.workers.worker", "vecwrap.testing", "cv2", "ale_py", "pytest", "hypothesis", "psutil"]
-)
+multiprocessing.set_forkserver_preload(FOR_WORKERS)
 
 # The suite tries the same examples each time, so that what it says of a change is about the change, and no clock judges
 # them. New ones are looked for in the long runs, with --hypothesis-profile=long.
