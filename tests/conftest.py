@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import zlib
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -97,6 +98,8 @@ OVER_ONE_BACKEND = (
     "tests/env/",
     "tests/faults/",
     "tests/live/",
+    "tests/pipeline/",
+    "tests/rows/",
     "tests/selfplay/",
     "tests/sources/",
     "tests/testing/",
@@ -160,6 +163,10 @@ def _parameter(item, names, values):
     given = item.callspec.params if hasattr(item, "callspec") else {}
     for name in names:
         value = given.get(name)
+        if isinstance(value, partial) and not hasattr(value, "__name__"):
+            value = value.func
+        elif isinstance(value, dict):
+            value = value.get("name")
         word = str(getattr(value, "value", getattr(value, "__name__", value)))
         word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word.removesuffix("Backend")).lower()
         if word in values:
