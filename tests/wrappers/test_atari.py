@@ -824,9 +824,9 @@ def test_both_paths_give_the_same_stream(game, lineage):
     [
         ({"max_episode_steps": 403}, {}),
         ({"max_episode_steps": 403}, {"lineage": "machado", "repeat_action_probability": 0}),
-        ({"max_num_frames_per_episode": 403}, {}),
+        pytest.param({"max_num_frames_per_episode": 403}, {}, marks=pytest.mark.full),
         ({"max_episode_steps": 37}, {}),  # falls into no-ops and FIRE
-        ({"max_episode_steps": 90}, {"frame_skip": 1}),
+        pytest.param({"max_episode_steps": 90}, {"frame_skip": 1}, marks=pytest.mark.full),
         ({}, {"frame_skip": 3, "noop_max": 0, "screen_size": 61, "terminal_on_life_loss": False}),
         ({"repeat_action_probability": 0.25}, {"lineage": "machado"}),
         ({"full_action_space": True}, {}),
