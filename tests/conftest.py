@@ -106,7 +106,7 @@ OVER_ONE_BACKEND = (
     "tests/tools/",
     "tests/wrappers/",
 )
-OF_BACKENDS = ("backend", "name")
+OF_BACKENDS = ("backend", "name", "make")
 OF_MODES = ("mode", "autoreset")
 IN_ONE_MODE = (*OVER_ONE_BACKEND, "tests/backends/")
 
@@ -127,7 +127,8 @@ def pytest_collection_modifyitems(items):
     """Mark what the suite leaves to ``make test-full``, and what .ci/run runs on the lower bounds.
 
     Of a test over processes the suite runs one of their backends; and one mode, if it has the others in this process.
-    Which ones, the test's name decides, so that each is met often.
+    Where both backends stay, and nothing runs in this process, each has half of the modes. Which ones, the test's name
+    decides, so that each is met often.
     """
     tests = {}
     for item in items:
@@ -145,6 +146,8 @@ def pytest_collection_modifyitems(items):
             for backend in PROCESSES:
                 here = [item for item in over_processes if _backend_of(item) == backend]
                 _all_but_one(here, _mode_of, MODES, number // 2)
+        elif {_backend_of(item) for item in variants} == {*PROCESSES}:
+            _every_other(over_processes, number)
 
 
 def _all_but_one(items, value_of, values, number):
@@ -158,6 +161,14 @@ def _all_but_one(items, value_of, values, number):
     return kept
 
 
+def _every_other(items, number):
+    """Leave out every other mode: one backend keeps those that the other one lacks."""
+    for item in items:
+        mode = _mode_of(item)
+        if mode and (PROCESSES.index(_backend_of(item)) + MODES.index(mode) + number) % 2:
+            item.add_marker("full")
+
+
 def _parameter(item, names, values):
     """The name and the value of the first parameter of such a name that is one of these values."""
     given = item.callspec.params if hasattr(item, "callspec") else {}
@@ -168,7 +179,7 @@ def _parameter(item, names, values):
         elif isinstance(value, dict):
             value = value.get("name")
         word = str(getattr(value, "value", getattr(value, "__name__", value)))
-        word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word.removesuffix("Backend")).lower()
+        word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word.removesuffix("Backend")).lower().partition(",")[0]
         if word in values:
             return name, word
     return "", ""

@@ -51,9 +51,13 @@ def programs():
         process.stdin.close()
 
 
+# What learns, and what holds an example to all laws, as tests/testing does.
+LONG = dict.fromkeys(("selfplay", "testing", "adding-a-backend", "adding-a-wrapper"), pytest.mark.full)
+
+
 @pytest.mark.xdist_group("pages")
 @pytest.mark.parametrize("start", ["fork", pytest.param("fresh", marks=pytest.mark.full)])
-@pytest.mark.parametrize("page", pages_with("python", selfplay=pytest.mark.full))  # which learns
+@pytest.mark.parametrize("page", pages_with("python", **LONG))
 def test_the_python_of_a_page_runs_as_one_plain_script(page, start, tmp_path, programs):
     if "Pong" in "".join(blocks(page, "python")):
         pytest.importorskip("ale_py")

@@ -59,7 +59,7 @@ gymnasium.register_envs(ale_py)
 
 # Episodes so short that a few steps meet every kind of end and of reset several times in each of the four modes; the
 # long runs go further.
-FEW = 24
+FEW = 16
 short = partial(toy, end=0.12)
 
 # From the fork server, because laws start workers by the dozen; those that the start could matter to are tried over
@@ -78,7 +78,12 @@ OF_ROWS = (same_stream_in_every_mode, an_error_of_one_leaves_the_others)
 
 
 # Laws that take long, with fewer steps than users' own backends are tried with.
-STEPS = {"same_rows_by_send_and_recv": 16, "every_space_goes_through": 16, "results_are_yours_to_keep": 50}
+STEPS = {
+    "same_stream_in_every_mode": 60,
+    "same_rows_by_send_and_recv": 12,
+    "every_space_goes_through": 10,
+    "results_are_yours_to_keep": 50,
+}
 
 
 def law_of_a_backend(backend, law):
@@ -124,7 +129,7 @@ def test_fresh_interpreters_leave_nothing_behind_either(backend, law):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_the_start_method_makes_no_difference(backend, start_method):
     make_backend = partial(backend, workers=1, start_method=start_method)
-    same_stream_in_every_mode(make_backend, steps=70)
+    same_stream_in_every_mode(make_backend, steps=50)
     attributes_are_seen_by_the_environment(make_backend)
 
 

@@ -1,6 +1,5 @@
 """What tests of peers start from."""
 
-import multiprocessing
 import signal
 from multiprocessing import forkserver
 
