@@ -36,7 +36,7 @@ multiprocessing.set_forkserver_preload(FOR_WORKERS)
 # them. New ones are looked for in the long runs, with --hypothesis-profile=long.
 quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=30, derandomize=True, **quiet)
-settings.register_profile("ci", max_examples=100, derandomize=True, **quiet)
+settings.register_profile("ci", max_examples=50, derandomize=True, **quiet)
 settings.register_profile("long", max_examples=2000, **quiet)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 

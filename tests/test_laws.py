@@ -79,7 +79,7 @@ OF_ROWS = (same_stream_in_every_mode, an_error_of_one_leaves_the_others)
 
 # Laws that take long, with fewer steps than users' own backends are tried with.
 STEPS = {
-    "same_stream_in_every_mode": 60,
+    "same_stream_in_every_mode": 70,
     "same_rows_by_send_and_recv": 12,
     "every_space_goes_through": 10,
     "results_are_yours_to_keep": 50,
@@ -129,7 +129,7 @@ def test_fresh_interpreters_leave_nothing_behind_either(backend, law):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_the_start_method_makes_no_difference(backend, start_method):
     make_backend = partial(backend, workers=1, start_method=start_method)
-    same_stream_in_every_mode(make_backend, steps=50)
+    same_stream_in_every_mode(make_backend, steps=70)
     attributes_are_seen_by_the_environment(make_backend)
 
 
