@@ -29,8 +29,8 @@ PONG = "PongNoFrameskip-v4 n=2 | atari | framestack:4"
 RUNS = [
     ("gymnasium", CARTPOLE),
     ("gymnasium", "CartPole-v1 n=2 | framestack:3 | monitor"),
-    ("gymnasium", "CartPole-v1 n=2 autoreset=next_step | monitor"),
-    ("gymnasium", "Pendulum-v1 n=2 | clip_action"),
+    pytest.param("gymnasium", "CartPole-v1 n=2 autoreset=next_step | monitor", marks=pytest.mark.full),
+    pytest.param("gymnasium", "Pendulum-v1 n=2 | clip_action", marks=pytest.mark.full),
     ("gymnasium", PONG),
     ("sb3", CARTPOLE),
     ("sb3", "CartPole-v1 n=2 | time_limit:7 | framestack:3 | monitor"),

@@ -620,12 +620,19 @@ LAWS = [
     kit.goes_on_after_a_load,
 ]
 OVER_SHMEM = partial(ShmemBackend, workers=2)
+# The others say of rows what they say of all wrappers.
+IN_SUITE = (kit.right_in_every_mode, kit.in_any_order_of_arrival, kit.goes_on_after_a_load)
 
 
 @pytest.mark.parametrize(
     ("backend", "law"),
     [
-        *(pytest.param(DummyBackend, law, id=f"dummy-{law.__name__}") for law in LAWS),
+        *(
+            pytest.param(
+                DummyBackend, law, id=f"dummy-{law.__name__}", marks=() if law in IN_SUITE else pytest.mark.full
+            )
+            for law in LAWS
+        ),
         pytest.param(OVER_SHMEM, LAWS[0], id=f"shmem-{LAWS[0].__name__}"),
         *(pytest.param(OVER_SHMEM, law, id=f"shmem-{law.__name__}", marks=pytest.mark.full) for law in LAWS[1:]),
     ],

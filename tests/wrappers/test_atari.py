@@ -983,8 +983,10 @@ def test_opencv_is_imported_no_sooner_than_a_game_is_wrapped():
     "game",
     [
         "Pong",
-        "Assault",
-        *(pytest.param(game, marks=pytest.mark.full) for game in ("Tennis", "ElevatorAction", "YarsRevenge")),
+        *(
+            pytest.param(game, marks=pytest.mark.full)
+            for game in ("Assault", "Tennis", "ElevatorAction", "YarsRevenge")
+        ),
     ],
 )
 def test_a_first_seeded_reset_that_spares_the_loading_gives_the_same_game_and_every_later_one_loads(game):
