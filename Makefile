@@ -21,7 +21,7 @@ demo: $(VENV)/.demo  ## eight real Pongs under a random policy: examples/pong.ya
 	$(BIN)/vecwrap run examples/pong.yaml
 	@echo 'In the browser while it runs: $(BIN)/pip install -e ".[live]" && $(BIN)/vecwrap run examples/pong.yaml --watch'
 
-test: $(VENV)/.test  ## the suite: every behaviour, in about twelve minutes on two cores
+test: $(VENV)/.test  ## the suite: every behaviour, in about seven minutes on two quiet cores
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-full: $(VENV)/.test  ## what it leaves out: more backends, longer streams, the examples, what learns

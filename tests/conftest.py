@@ -6,11 +6,12 @@ import os
 import re
 import signal
 import zlib
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.backs import SubprocessBackend
+from tests.backs import FOR_WORKERS, SubprocessBackend
 from vecwrap import interrupts
 from vecwrap.backends.workers import options, process
 from vecwrap.testing import toy
@@ -24,17 +25,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 for library in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(library, "1")
 
+# Tianshou would compile for eight seconds in each process what then runs for a moment.
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
+
 # Tests start workers by the thousand; a fork server that has imported what workers need makes one in 20 ms, and has no
 # threads that a fork could lose. What the modules of tests import is needed, too: environments are defined in them.
-multiprocessing.set_forkserver_preload(
-    ["vecwrap.backends.workers.worker", "vecwrap.testing", "cv2", "ale_py", "pytest", "hypothesis", "psutil"]
-)
+multiprocessing.set_forkserver_preload(FOR_WORKERS)
 
 # The suite tries the same examples each time, so that what it says of a change is about the change, and no clock judges
 # them. New ones are looked for in the long runs, with --hypothesis-profile=long.
 quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=30, derandomize=True, **quiet)
-settings.register_profile("ci", max_examples=100, derandomize=True, **quiet)
+settings.register_profile("ci", max_examples=50, derandomize=True, **quiet)
 settings.register_profile("long", max_examples=2000, **quiet)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
@@ -96,13 +98,15 @@ OVER_ONE_BACKEND = (
     "tests/env/",
     "tests/faults/",
     "tests/live/",
+    "tests/pipeline/",
+    "tests/rows/",
     "tests/selfplay/",
     "tests/sources/",
     "tests/testing/",
     "tests/tools/",
     "tests/wrappers/",
 )
-OF_BACKENDS = ("backend", "name")
+OF_BACKENDS = ("backend", "name", "make")
 OF_MODES = ("mode", "autoreset")
 IN_ONE_MODE = (*OVER_ONE_BACKEND, "tests/backends/")
 
@@ -123,7 +127,8 @@ def pytest_collection_modifyitems(items):
     """Mark what the suite leaves to ``make test-full``, and what .ci/run runs on the lower bounds.
 
     Of a test over processes the suite runs one of their backends; and one mode, if it has the others in this process.
-    Which ones, the test's name decides, so that each is met often.
+    Where both backends stay, and nothing runs in this process, each has half of the modes. Which ones, the test's name
+    decides, so that each is met often.
     """
     tests = {}
     for item in items:
@@ -141,6 +146,8 @@ def pytest_collection_modifyitems(items):
             for backend in PROCESSES:
                 here = [item for item in over_processes if _backend_of(item) == backend]
                 _all_but_one(here, _mode_of, MODES, number // 2)
+        elif {_backend_of(item) for item in variants} == {*PROCESSES}:
+            _every_other(over_processes, number)
 
 
 def _all_but_one(items, value_of, values, number):
@@ -154,13 +161,25 @@ def _all_but_one(items, value_of, values, number):
     return kept
 
 
+def _every_other(items, number):
+    """Leave out every other mode: one backend keeps those that the other one lacks."""
+    for item in items:
+        mode = _mode_of(item)
+        if mode and (PROCESSES.index(_backend_of(item)) + MODES.index(mode) + number) % 2:
+            item.add_marker("full")
+
+
 def _parameter(item, names, values):
     """The name and the value of the first parameter of such a name that is one of these values."""
     given = item.callspec.params if hasattr(item, "callspec") else {}
     for name in names:
         value = given.get(name)
+        if isinstance(value, partial) and not hasattr(value, "__name__"):
+            value = value.func
+        elif isinstance(value, dict):
+            value = value.get("name")
         word = str(getattr(value, "value", getattr(value, "__name__", value)))
-        word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word.removesuffix("Backend")).lower()
+        word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word.removesuffix("Backend")).lower().partition(",")[0]
         if word in values:
             return name, word
     return "", ""

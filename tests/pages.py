@@ -5,6 +5,7 @@ output into ``output.txt`` in the folder. A script runs as ``__main__`` and ends
 included; ``start`` is how its workers start where it does not say so.
 """
 
+import gc
 import importlib.util
 import json
 import os
@@ -40,6 +41,7 @@ def serve():
     for name in NEEDED:
         if importlib.util.find_spec(name.partition(".")[0]):
             importlib.import_module(name)
+    gc.freeze()  # a program that collects garbage would copy all of it
     for line in iter(sys.stdin.readline, ""):
         script, folder, start = json.loads(line)
         child = os.fork()

@@ -51,9 +51,23 @@ def programs():
         process.stdin.close()
 
 
+# What learns, and what holds an example to all laws, as tests/testing does.
+LONG = dict.fromkeys(("selfplay", "testing", "adding-a-backend", "adding-a-wrapper"), pytest.mark.full)
+ALL = pages_with("python", **LONG)
+
+
 @pytest.mark.xdist_group("pages")
-@pytest.mark.parametrize("start", ["fork", pytest.param("fresh", marks=pytest.mark.full)])
-@pytest.mark.parametrize("page", pages_with("python", selfplay=pytest.mark.full))  # which learns
+@pytest.mark.parametrize(
+    ("page", "start"),
+    [
+        *(pytest.param(*page.values, "fork", id=f"{page.id}-fork", marks=page.marks) for page in ALL),
+        *(
+            pytest.param(*page.values, "fresh", id=f"{page.id}-fresh", marks=pytest.mark.full)
+            for page in ALL
+            if page.id in ("index.md", "gymnasium.md", "recipes.md", "sb3.md")  # which start workers in several ways
+        ),
+    ],
+)
 def test_the_python_of_a_page_runs_as_one_plain_script(page, start, tmp_path, programs):
     if "Pong" in "".join(blocks(page, "python")):
         pytest.importorskip("ale_py")

@@ -361,7 +361,7 @@ def test_a_mirrored_move_of_connect_four_has_the_probability_with_which_the_move
     assert (one - two.flip(-1)).abs().max() > 0.1, "this net is symmetric without help"
 
 
-@pytest.mark.parametrize("title", ["tictactoe", "connect_four"])
+@pytest.mark.parametrize("title", ["connect_four", pytest.param("tictactoe", marks=pytest.mark.full)])
 def test_ppo_learns_from_the_moves_that_were_drawn_and_compares_with_their_probabilities(selfplay, monkeypatch, title):
     """Mirrored moves, drawn for other boards, were among them: their probabilities sank without end, and became NaN."""
     torch, game, agent = selfplay.torch, selfplay.GAMES[title], an_agent(selfplay, title)
@@ -398,6 +398,7 @@ def any_move(observations, *, action_masks):
     return np.where(action_masks, observations.reshape(-1, 18) @ weights + weights[0], -np.inf).argmax(1)
 
 
+@pytest.mark.full  # of an example
 def test_the_exam_of_tictactoe_says_how_often_real_games_are_lost(selfplay):
     game, expected, number = selfplay.GAMES["tictactoe"], selfplay.exam(any_move), 1000
     for seat, probability in zip(game.seats, expected, strict=True):
@@ -438,6 +439,7 @@ def test_the_exam_of_tictactoe_is_passed_by_perfect_play_alone(selfplay):
     assert 0 < second < 1 / 9
 
 
+@pytest.mark.full  # of an example
 def test_the_careful_player_of_connect_four_takes_a_win_and_prevents_one(selfplay):
     from pettingzoo.classic.connect_four.connect_four import raw_env
 

@@ -282,7 +282,12 @@ def run(mode, examples, calls):
     run_state_machine_as_test(machine, settings=options)
 
 
-@pytest.mark.parametrize("mode", Autoreset)
+IN_SUITE = (Autoreset.SAME_STEP, Autoreset.DISABLED)
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=() if mode in IN_SUITE else pytest.mark.full) for mode in Autoreset]
+)
 def test_any_order_of_calls_gives_what_dummy_gives(mode):
     run(mode, examples=6, calls=30)
 

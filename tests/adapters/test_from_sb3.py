@@ -50,7 +50,7 @@ def without_both(kept):
     return kept
 
 
-@pytest.mark.parametrize(("kind", "n"), [(DummyVecEnv, 3), (SubprocVecEnv, 1)])
+@pytest.mark.parametrize(("kind", "n"), [(DummyVecEnv, 3), pytest.param(SubprocVecEnv, 1, marks=pytest.mark.full)])
 def test_it_gives_what_our_backends_give(kind, n):
     makers = factories(n)
     with vecwrap.build(makers, backend="dummy") as env:

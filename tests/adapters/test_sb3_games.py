@@ -184,5 +184,5 @@ def test_the_end_of_a_rest_is_unnormalised_as_it_came():
 
 def test_a_normalised_game_whose_agents_leave_early_trains():
     venv = vecwrap.to_sb3(vecwrap.build(Turns, n=3, wrappers=["normalize", "monitor"], backend="dummy", seed=2))
-    PPO("MlpPolicy", venv, n_steps=32, batch_size=64, n_epochs=1, seed=1, device="cpu").learn(800)
+    PPO("MlpPolicy", venv, n_steps=32, batch_size=64, n_epochs=1, seed=1, device="cpu").learn(200)
     venv.close()

@@ -2,8 +2,10 @@
 
 import functools
 import gc
+import time
 import warnings
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,18 +16,28 @@ STORE = 100_000_000  # bytes
 
 
 @contextmanager
+def patience():
+    """Give nodes two minutes to start, on a machine that is busy with other tests: Ray's half minute is no setting."""
+    node = pytest.importorskip("ray._private.node")
+    slow = SimpleNamespace(time=time.time, sleep=time.sleep, monotonic=lambda: time.monotonic() / 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node, "time", slow)
+        yield
+
+
+@contextmanager
 def running(**settings):
     """A cluster that this process has started, not vecwrap."""
     ray = pytest.importorskip("ray")
     # Ray's own niceness would leave its actors waiting for all other tests.
     settings = {"num_cpus": 2, "object_store_memory": STORE, "_system_config": {"worker_niceness": 0}, **settings}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), patience():
         warnings.simplefilter("ignore")  # Ray's own; and what did not start, it leaves to the garbage collector
         for tries_left in (2, 1, 0):
             try:
                 ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR", **settings)
                 break
-            except Exception:  # Ray gives a node half a minute to start, and a machine may be busier than that
+            except Exception:  # a machine may be busier than that
                 ray.shutdown()
                 if not tries_left:
                     raise

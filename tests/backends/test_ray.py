@@ -16,10 +16,11 @@ import psutil
 import pytest
 
 import vecwrap
-from tests.backends.ray_cluster import running, small, with_workers
+from tests.backends.ray_cluster import small, with_workers
 from tests.backends.test_infos import Holding, Speaking
 from tests.backends.test_waits import Gated
 from tests.backs import DummyBackend
+from tests.sources.test_games import held_to_the_loop
 from tests.waiting import gone
 from vecwrap.backends.ray import Ray
 from vecwrap.errors import BackendError, PlanError, SpecError, SubEnvError, install_command
@@ -37,12 +38,6 @@ SLOW = [kit.every_space_goes_through]  # starts 20 pairs of actors
 IN_SUITE = [kit.same_stream_in_every_mode]
 REST = [pytest.param(law, marks=pytest.mark.full) for law in kit.BACKEND_LAWS if law not in [*SLOW, *IN_SUITE]]
 QUICK = [*IN_SUITE, *REST]
-
-
-@pytest.fixture(scope="module")
-def ray():
-    with running() as ray:
-        yield ray
 
 
 @pytest.mark.parametrize("law", QUICK, ids=lambda law: law.__name__)
@@ -452,3 +447,8 @@ def test_infos_attributes_and_waits_are_those_of_other_backends(ray, tmp_path):
         pytest.raises(SubEnvError, match=r"infos \['inner'\]"),
     ):
         env.reset()
+
+
+@pytest.mark.parametrize(("name", "mode", "games"), [("turns", "same_step", 3), ("party", "next_step", 4)])
+def test_games_are_what_a_loop_over_the_raw_game_gives(name, mode, games, ray):
+    held_to_the_loop(with_workers(2), name, mode, games=games, partial_sends=True, steps=100)

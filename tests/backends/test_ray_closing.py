@@ -11,7 +11,7 @@ import psutil
 import pytest
 from gymnasium.error import ClosedEnvironmentError
 
-from tests.backends.ray_cluster import patient, running, small
+from tests.backends.ray_cluster import patient, small
 from tests.backends.test_base import interrupted
 from tests.backs import DummyBackend
 from tests.faults import test_closing as closing
@@ -24,15 +24,9 @@ from vecwrap.rows.compare import assert_same
 from vecwrap.testing import toy
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray")]  # one process has the cluster
 ROOT = Path(__file__).parents[2]
 soak = pytest.mark.soak
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray():
-    with running() as ray:
-        yield ray
 
 
 # -- close -------------------------------------------------------------------------------------------------------------

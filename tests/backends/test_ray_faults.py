@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.backends.ray_cluster import patient, running, small
+from tests.backends.ray_cluster import patient, small
 from tests.backs import DummyBackend
 from tests.faults import test_failures as failures
 from tests.faults import test_machine as machine
@@ -31,7 +31,7 @@ from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing import assert_same
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray")]  # one process has the cluster
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 POINTS = [point for point in IN_STEP_OF_A_WORKER if point != "half a reply"]  # Ray's answers come whole or not at all
 soak = pytest.mark.soak
@@ -41,12 +41,6 @@ def some(first, *others):
     """These parameters in the suite, and those in the long runs."""
     others = [other if isinstance(other, tuple) else (other,) for other in others]
     return [*first, *(pytest.param(*other, marks=soak) for other in others)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray():
-    with running() as ray:
-        yield ray
 
 
 # -- on_failure="restart" ----------------------------------------------------------------------------------------------

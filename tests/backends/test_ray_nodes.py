@@ -38,8 +38,14 @@ SOON = {  # Ray's own patience with a node that does not answer is half a minute
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_other_cluster():
+    """That of other tests ends here, if they ran before."""
+    ray.shutdown()
+
+
 @pytest.fixture(scope="module")
-def head():
+def head(no_other_cluster):
     """A cluster of one node."""
     from ray.cluster_utils import Cluster
 

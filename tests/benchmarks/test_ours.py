@@ -173,7 +173,8 @@ class Log(vecwrap.Declares, gymnasium.Wrapper):
         return super().reset(**kwargs)
 
 
-def test_peers_and_loops_write_elsewhere_too(tmp_path, monkeypatch):
+@pytest.mark.xdist_group("tianshou")  # which takes seconds to import
+def test_peers_and_loops_write_elsewhere_too(tmp_path, monkeypatch, server_of_peers):
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("stable_baselines3")
     spec = BASE.override(wrappers=[{f"{__name__}:Log": {"dir": "logs"}}, {"monitor": {"dir": "runs/mine"}}])

@@ -29,8 +29,8 @@ PONG = "PongNoFrameskip-v4 n=2 | atari | framestack:4"
 RUNS = [
     ("gymnasium", CARTPOLE),
     ("gymnasium", "CartPole-v1 n=2 | framestack:3 | monitor"),
-    ("gymnasium", "CartPole-v1 n=2 autoreset=next_step | monitor"),
-    ("gymnasium", "Pendulum-v1 n=2 | clip_action"),
+    pytest.param("gymnasium", "CartPole-v1 n=2 autoreset=next_step | monitor", marks=pytest.mark.full),
+    pytest.param("gymnasium", "Pendulum-v1 n=2 | clip_action", marks=pytest.mark.full),
     ("gymnasium", PONG),
     ("sb3", CARTPOLE),
     ("sb3", "CartPole-v1 n=2 | time_limit:7 | framestack:3 | monitor"),
@@ -41,7 +41,7 @@ RUNS = [
     ("ale", PONG),
     ("ale", "PongNoFrameskip-v4 n=4 batch_size=2 | atari:machado | framestack:2"),
     ("tianshou", "CartPole-v1 n=2 | framestack:3 | monitor"),
-    ("tianshou", "CartPole-v1 n=2 batch_size=1"),  # each worker imports torch
+    ("tianshou", "CartPole-v1 n=2 batch_size=1"),
 ]
 MODULES = {"sb3": "stable_baselines3", "envpool": "envpool", "ale": "ale_py.vector_env", "tianshou": "tianshou"}
 
@@ -73,8 +73,9 @@ def planned(line, **changes):
     return plan(PipelineSpec.parse(line).override(**changes))
 
 
+@pytest.mark.xdist_group("tianshou")  # which takes seconds to import
 @pytest.mark.parametrize(("peer", "line"), RUNS)
-def test_an_installed_peer_steps(peer, line):
+def test_an_installed_peer_steps(peer, line, server_of_peers):
     pytest.importorskip(MODULES.get(peer, "gymnasium"))
     if "Pong" in line:
         pytest.importorskip("ale_py")

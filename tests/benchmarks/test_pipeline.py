@@ -67,7 +67,8 @@ def test_a_peer_that_is_not_installed_is_told_with_the_line_that_installs_it(cap
     assert "SB3 DummyVecEnv: stable_baselines3 is not installed: pip install torch" in capsys.readouterr().out
 
 
-def test_the_default_is_every_peer(capsys):
+@pytest.mark.xdist_group("tianshou")  # which takes seconds to import
+def test_the_default_is_every_peer(capsys, server_of_peers):
     pipeline = "CartPole-v1 n=2 backend=dummy | framestack:2,padding=first"
     assert main([pipeline, *QUICK]) == 0
     out = capsys.readouterr().out

@@ -39,8 +39,10 @@ class Slow(gymnasium.Env):
 
 @pytest.fixture
 def quick(monkeypatch, tmp_path):
-    """Two candidates; the budget itself is large, for a machine may be busy."""
+    """Two candidates and short samples; the budget itself is large, for a machine may be busy."""
     monkeypatch.chdir(tmp_path)
+    short = "import vecwrap.tools.tune as tune; tune.LONGEST_SAMPLE = 0.02\nanswer("
+    monkeypatch.setattr(tune, "_BOOTSTRAP", tune._BOOTSTRAP.replace("answer(", short))
     tried = tune.candidates
 
     def few(*given):

@@ -148,7 +148,7 @@ def run(env, actions):
     return came
 
 
-GAMES_OF_ATARI = [("same_step", ShmemBackend, atari), ("next_step", DummyBackend, atari)]
+GAMES_OF_ATARI = [("same_step", ShmemBackend, atari)]
 
 
 @pytest.mark.parametrize(
@@ -417,11 +417,10 @@ def late(backend, mode, seeds, **options):
 )
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
 @pytest.mark.parametrize(
-    ("backend", "action"),
-    [(DummyBackend, Drawn.FAILS), (partial(ShmemBackend, workers=1), Drawn.FAILS), (ShmemBackend, Drawn.DIES)],
-    ids=["dummy", "shmem", "shmem, dies"],
+    "backend", [DummyBackend, partial(ShmemBackend, workers=1), ShmemBackend], ids=["dummy", "shmem", "shmem, dies"]
 )
-def test_what_was_made_anew_and_never_reset_is_saved_as_such(tmp_path, backend, action, mode, seeds, used):
+def test_what_was_made_anew_and_never_reset_is_saved_as_such(tmp_path, backend, mode, seeds, used):
+    action = Drawn.DIES if backend is ShmemBackend else Drawn.FAILS
     source = DummyBackend if action == Drawn.FAILS else backend  # a state is the same whatever it came from
     with (
         late(source, mode, seeds, **RESTARTS) as env,
@@ -473,12 +472,20 @@ def test_what_was_set_on_a_new_one_after_the_save_is_gone_after_the_load(tmp_pat
         assert env.get_attr("tool") == (len, len)
 
 
-@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
-@pytest.mark.parametrize(
-    ("backend", "seeds"),
-    [(SubprocessBackend, None), (ShmemBackend, [3, 5, 7, 9, 11])],
-    ids=["subprocess", "shmem, scheduled"],
+DEATHS = pytest.mark.parametrize(
+    ("backend", "mode", "seeds"),
+    [
+        pytest.param(backend, mode, seeds, id=f"{name}-{mode}", marks=() if mode in modes else pytest.mark.full)
+        for name, backend, seeds, modes in (
+            ("subprocess", SubprocessBackend, None, ("same_step", "disabled")),
+            ("shmem, scheduled", ShmemBackend, [3, 5, 7, 9, 11], ("next_step", "episodic")),
+        )
+        for mode in ("same_step", "next_step", "disabled", "episodic")
+    ],
 )
+
+
+@DEATHS
 def test_a_save_that_meets_the_death_of_a_worker_is_gone_on_from_as_if_it_had_never_stopped(
     tmp_path, backend, mode, seeds
 ):
@@ -496,12 +503,7 @@ def test_a_save_that_meets_the_death_of_a_worker_is_gone_on_from_as_if_it_had_ne
         assert other.health().lost_episodes.tolist() == env.health().lost_episodes.tolist()
 
 
-@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
-@pytest.mark.parametrize(
-    ("backend", "seeds"),
-    [(SubprocessBackend, None), (ShmemBackend, [3, 5, 7, 9, 11])],
-    ids=["subprocess", "shmem, scheduled"],
-)
+@DEATHS
 def test_a_load_that_meets_the_death_of_a_worker_goes_on_as_any_load(tmp_path, backend, mode, seeds):
     with late(backend, mode, seeds, **RESTARTS, workers=2) as env, late(DummyBackend, mode, seeds, **RESTARTS) as other:
         env.reset(seed=1)

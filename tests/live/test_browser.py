@@ -27,7 +27,10 @@ from vecwrap.live import RunFolder, page_of, serve  # noqa: E402
 from vecwrap.rows.step_result import Frames  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium"),
+    pytest.mark.xdist_group("browser"),  # one process has it
+]
 PATIENCE = 60_000  # milliseconds
 WIDTH = "document.documentElement.scrollWidth"
 
@@ -85,11 +88,7 @@ def test_a_finished_run(tab, finished):
     assert "820" in tab.text_content("#figures")
     assert tab.text_content("#plan") == "env: CartPole-v1\n"
     assert tab.is_hidden("#live")
-
-
-def test_with_the_keyboard(tab, finished):
-    tab.goto(finished.address)
-    tab.wait_for_selector("#chart .scatterlayer")
+    # and with the keyboard
     tab.focus("#axes input:checked")
     tab.keyboard.press("ArrowRight")
     until(tab, "document.getElementById('chart').data[0].x[0] === 1")  # the first episode
@@ -99,7 +98,7 @@ def test_with_the_keyboard(tab, finished):
     until(tab, "document.getElementById('chart').data.some((one) => one.mode === 'lines' && one.x[39])")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.full)])
 def test_in_a_narrow_window_nothing_sticks_out(tab, finished, scheme):
     tab.set_viewport_size({"width": 390, "height": 800})
     tab.emulate_media(color_scheme=scheme)
@@ -143,7 +142,7 @@ def test_a_video_of_the_folder_is_played(tab, tmp_path):
     served.close()
 
 
-@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize("width", [390, pytest.param(1400, marks=pytest.mark.full)])
 def test_players_of_a_strangers_run_are_text_in_tables_that_do_not_stick_out(tab, tmp_path, width):
     folder = write_run(tmp_path / "run")
     rows = "".join(f"1,2,{i},0,0,{EVIL}{i % 9},0,{i % 2}\n" for i in range(90))
@@ -266,7 +265,7 @@ def test_a_few_episodes_are_dots_that_one_sees_and_no_toolbar_lies_on_them(tab, 
     served.close()
 
 
-@pytest.mark.parametrize("n", [8, 24])
+@pytest.mark.parametrize("n", [8, pytest.param(24, marks=pytest.mark.full)])
 def test_in_a_narrow_window_all_tiles_can_be_seen_without_a_window_of_their_own(tab, n):
     tab.set_viewport_size({"width": 390, "height": 800})
     env = vecwrap.build("CartPole-v1", n=n, backend="dummy", render_mode="rgb_array", seed=1)
@@ -284,7 +283,7 @@ def test_in_a_narrow_window_all_tiles_can_be_seen_without_a_window_of_their_own(
     env.close()
 
 
-@pytest.mark.parametrize("how", ["closed", "killed"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("closed", marks=pytest.mark.full)])
 def test_a_program_that_has_ended_says_how_its_run_is_shown_again(tab, tmp_path, how):
     """Closed in order, the page gets a last word; of one that was killed the connection breaks off."""
     folder = tmp_path / "a run"

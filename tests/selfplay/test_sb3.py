@@ -31,7 +31,7 @@ def test_masked_ppo_learns_against_a_random_player():
 def test_snapshots_are_added_by_steps_rated_and_never_change(tmp_path):
     pool = vecwrap.OpponentPool(tmp_path / "pool", scripted=["random"])
     env = tictactoe(pool=pool, current=0.3)
-    model = contrib.MaskablePPO("MlpPolicy", vecwrap.to_sb3(env), **SETTINGS)
+    model = contrib.MaskablePPO("MlpPolicy", vecwrap.to_sb3(env), **{**SETTINGS, "n_epochs": 1})
     callback = SelfPlayCallback(1000)
     model.learn(1024, callback=callback)
     assert callback.snapshots == ["000001", "000002"]
@@ -53,7 +53,7 @@ def test_snapshots_are_added_by_steps_rated_and_never_change(tmp_path):
 def test_snapshots_are_added_by_score(tmp_path):
     pool = vecwrap.OpponentPool(tmp_path / "pool", scripted=["random"])
     env = tictactoe(pool=pool)
-    model = contrib.MaskablePPO("MlpPolicy", vecwrap.to_sb3(env), **SETTINGS)
+    model = contrib.MaskablePPO("MlpPolicy", vecwrap.to_sb3(env), **{**SETTINGS, "n_epochs": 1})
     callback = SelfPlayCallback(None, win_rate=0.0, games=30)
     model.learn(1024, callback=callback)
     assert len(callback.snapshots) >= 3

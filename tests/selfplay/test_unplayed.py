@@ -139,6 +139,16 @@ def rows_of_file(folder, env):
     return [row for row in csv.DictReader(lines) if int(row["env"]) == env]
 
 
+def in_each_mode(**shares):
+    """The first shares in all of the modes, the others in one of them in the suite."""
+    cases = []
+    for name, values in shares.items():
+        for mode in MODES:
+            is_left_out = values is not OFTEN and mode != "disabled"
+            cases.append(pytest.param(mode, values, id=f"{mode}-{name}", marks=pytest.mark.full if is_left_out else ()))
+    return cases
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_every_game_is_in_the_file_the_results_and_the_counts(mode, tmp_path):
     pool = OpponentPool(None, scripted=[FIRST])
@@ -162,8 +172,7 @@ def test_every_game_is_in_the_file_the_results_and_the_counts(mode, tmp_path):
     assert counts == [tuple(results.count(result) for result in (1, 0, -1))]
 
 
-@pytest.mark.parametrize("shares", [OFTEN, (0.97, 0.02, 0.01)], ids=["often", "nearly always"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "shares"), in_each_mode(often=OFTEN, nearly_always=(0.97, 0.02, 0.01)))
 def test_an_evaluation_has_the_score_of_a_loop(mode, shares):
     make = partial(Table, shares)
     with at_table(make, mode) as env:
@@ -241,8 +250,7 @@ def test_a_reset_pays_nothing_of_the_game_that_it_breaks_off(mode):
             assert played.returns.tolist() == [score for i in range(2) for score, *_ in in_a_loop(make, 5 + i, 2)]
 
 
-@pytest.mark.parametrize("shares", [OFTEN, (1.0, 0.0, 0.0)], ids=["often", "always"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "shares"), in_each_mode(often=OFTEN, always=(1.0, 0.0, 0.0)))
 def test_a_run_that_is_resumed_goes_on_as_if_it_had_never_stopped(mode, shares, tmp_path):
     make = partial(Table, shares)
     with at_table(make, mode) as env, at_table(make, mode) as other:

@@ -60,13 +60,13 @@ OPPONENTS = ["opponents", "monitor"]
     ("game", "wrappers", "mode"),
     [
         *((game, [], mode) for game in GAMES for mode in MODES),
-        *(("turns", OPPONENTS, mode) for mode in MODES),
+        ("turns", OPPONENTS, "next_step"),
         ("party", OPPONENTS, "same_step"),
         *(
             pytest.param(game, OPPONENTS, mode, marks=pytest.mark.full)
-            for game in ("party", "in wrappers")
+            for game in ("turns", "party", "in wrappers")
             for mode in MODES
-            if (game, mode) != ("party", "same_step")
+            if (game, mode) not in (("turns", "next_step"), ("party", "same_step"))
         ),
     ],
 )

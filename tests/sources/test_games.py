@@ -860,12 +860,3 @@ def test_who_never_joined_a_lost_game_is_not_truncated(name, mode):
         assert infos["_restarted"].tolist() == [True] * 4 + [False] * 4
         assert env.health().lost_episodes.tolist() == [0, 1, 1, 0] + [0] * 4
     assert {(game.env, game.agent) for game in games} == {(0, "ann"), (4, "ann")}
-
-
-def test_on_ray_too():
-    pytest.importorskip("ray")
-    from tests.backends.ray_cluster import running, with_workers
-
-    with running():
-        for name, mode, games in (("turns", "same_step", 3), ("party", "next_step", 4)):
-            held_to_the_loop(with_workers(2), name, mode, games=games, partial_sends=True, steps=100)

@@ -58,7 +58,10 @@ OF_ROWS = ("same_rows_by_send_and_recv", "results_are_yours_to_keep")
 @pytest.mark.parametrize(
     ("backend", "law"),  # rows that come at once, and rows that do not
     [
-        *(("dummy", law) for law in LAWS),
+        *(
+            pytest.param("dummy", law, marks=pytest.mark.full) if law.__name__ in OF_ROWS else ("dummy", law)
+            for law in LAWS
+        ),
         *(
             ("shmem", law) if law.__name__ in OF_ROWS else pytest.param("shmem", law, marks=pytest.mark.full)
             for law in LAWS
@@ -70,8 +73,18 @@ def test_the_laws_of_backends_hold_for_its_rows(backend, law):
     law(partial(pairs, BACKENDS[backend]), **steps)
 
 
-@pytest.mark.parametrize("mode", Autoreset)
-def test_the_stream_is_that_of_the_first_of_each_pair(make, mode):
+@pytest.mark.parametrize(
+    ("backend", "mode"),
+    [
+        (backend, mode)
+        if backend == "dummy" or mode is Autoreset.SAME_STEP
+        else pytest.param(backend, mode, marks=pytest.mark.full)
+        for backend in BACKENDS
+        for mode in Autoreset
+    ],
+)
+def test_the_stream_is_that_of_the_first_of_each_pair(backend, mode):
+    make = partial(pairs, BACKENDS[backend])
     factories = [toy(observations="nested", actions="nested")] * 3
     with DummyBackend(factories, autoreset=mode) as twin, make(factories, autoreset=mode) as env:
         space = env.single_observation_space

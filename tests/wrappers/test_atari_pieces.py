@@ -15,7 +15,7 @@ gymnasium.register_envs(ale_py)
 PIECES = [
     "noop_reset", "frame_skip:4,pooling=max", "episodic_life", "fire_reset", "grayscale", "resize:84", "clip_reward",
 ]  # fmt: skip
-GAMES = ("Pong", "Breakout", "SpaceInvaders")
+GAMES = ("Breakout", *(pytest.param(game, marks=pytest.mark.full) for game in ("Pong", "SpaceInvaders")))
 
 
 def built(game, *wrappers, n=1, **keywords):
@@ -134,8 +134,10 @@ class Shorten(gymnasium.Wrapper):
 @pytest.mark.parametrize(
     ("mode", "wrappers"),
     [
-        *((mode, ["atari"]) for mode in ("same_step", "next_step", "disabled", "episodic")),
-        *(("next_step", wrappers) for wrappers in (PIECES, ["atari:machado,terminal_on_life_loss=true"])),
+        ("same_step", ["atari"]),
+        ("next_step", PIECES),
+        *(pytest.param(mode, ["atari"], marks=pytest.mark.full) for mode in ("next_step", "disabled", "episodic")),
+        pytest.param("next_step", ["atari:machado,terminal_on_life_loss=true"], marks=pytest.mark.full),
     ],
 )
 def test_the_same_games_are_reported_whichever_wrapper_ends_them_also_in_the_reset_after_a_lost_life(mode, wrappers):

@@ -343,9 +343,14 @@ def test_infos_of_another_monitor_in_the_environment_are_replaced_with_one_warni
 
 
 @pytest.mark.usefixtures("quick_workers")
-@pytest.mark.parametrize("backend", ["dummy", "shmem"])
 @pytest.mark.parametrize(
-    ("name", "said"), [("gymnasium", "Gymnasium's RecordEpisodeStatistics"), ("sb3", "Stable-Baselines3's Monitor")]
+    ("name", "said", "backend"),
+    [
+        ("gymnasium", "Gymnasium's RecordEpisodeStatistics", "dummy"),
+        ("gymnasium", "Gymnasium's RecordEpisodeStatistics", "shmem"),
+        ("sb3", "Stable-Baselines3's Monitor", "dummy"),
+        pytest.param("sb3", "Stable-Baselines3's Monitor", "shmem", marks=pytest.mark.full),  # imports torch
+    ],
 )
 def test_another_monitor_in_the_environment_is_named_when_it_is_built(name, said, backend):
     another = another_monitor(name)
@@ -561,7 +566,7 @@ def test_monitor_csv_says_how_many_frames_an_agent_step_lasts(attribute, said, t
     assert (header["frame_skip"], header["env_id"], header["pipeline"], rows) == (said, "CartPole-v1", None, [])
 
 
-@pytest.mark.parametrize("engine", ["sync", "async", "own", "sb3"])
+@pytest.mark.parametrize("engine", ["sync", "async", "own", pytest.param("sb3", marks=pytest.mark.full)])
 def test_monitor_csv_asks_no_engine_how_many_frames_an_agent_step_lasts(engine, tmp_path):
     make = [lambda: gymnasium.make("CartPole-v1")] * 2
     if engine == "sb3":

@@ -557,6 +557,7 @@ def test_a_program_that_closes_nothing_loses_nothing(tmp_path):
         assert [step for step, _ in curves(tmp_path / folder)["episode/return"]] == [9]
 
 
+@pytest.mark.full  # what ends a program is one piece of code for all logs
 def test_a_program_that_closes_nothing_loses_nothing_in_wandb(offline, tmp_path):
     program = textwrap.dedent(
         """

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import gone
+from vecwrap.tools import tune
 from vecwrap.tools.tune import ASYNC, SYNC, Failed, measured
 
 SOON = 120.0  # seconds; a machine may be busy
@@ -71,6 +72,13 @@ class Hangs(Toy):
             file.write(f"{os.getpid()} {child.pid}")
         time.sleep(1000)
 """
+
+
+@pytest.fixture(autouse=True)
+def short_samples(monkeypatch):
+    """The process may take its time, as a machine may be busy, but measures for a moment."""
+    short = "import vecwrap.tools.tune as tune; tune.LONGEST_SAMPLE = 0.02\nanswer("
+    monkeypatch.setattr(tune, "_BOOTSTRAP", tune._BOOTSTRAP.replace("answer(", short))
 
 
 @pytest.fixture
