@@ -52,7 +52,7 @@ def programs():
 
 
 # What learns, and what holds an example to all laws, as tests/testing does.
-LONG = dict.fromkeys(("selfplay", "testing", "adding-a-backend", "adding-a-wrapper"), pytest.mark.full)
+LONG = dict.fromkeys(("selfplay",), pytest.mark.full)
 ALL = pages_with("python", **LONG)
 
 

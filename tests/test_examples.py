@@ -398,7 +398,6 @@ def any_move(observations, *, action_masks):
     return np.where(action_masks, observations.reshape(-1, 18) @ weights + weights[0], -np.inf).argmax(1)
 
 
-@pytest.mark.full  # of an example
 def test_the_exam_of_tictactoe_says_how_often_real_games_are_lost(selfplay):
     game, expected, number = selfplay.GAMES["tictactoe"], selfplay.exam(any_move), 1000
     for seat, probability in zip(game.seats, expected, strict=True):
@@ -439,7 +438,6 @@ def test_the_exam_of_tictactoe_is_passed_by_perfect_play_alone(selfplay):
     assert 0 < second < 1 / 9
 
 
-@pytest.mark.full  # of an example
 def test_the_careful_player_of_connect_four_takes_a_win_and_prevents_one(selfplay):
     from pettingzoo.classic.connect_four.connect_four import raw_env
 

@@ -195,9 +195,7 @@ class BackendRows:
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
         """Return ``count`` rows as soon as they are ready; WaitTimeoutError past the timeout."""
-        deadline = None
-        if timeout is not None:
-            deadline = time.monotonic() + timeout
+        deadline = _deadline(timeout)
         pending = self.pending
         has_come = False
         while pending.num_arrived < count:
@@ -359,8 +357,7 @@ class BackendRows:
 
     def _refuse_nothing(self) -> NoReturn:
         """Nothing will arrive: an error is better than waiting forever."""
-        pending = self.pending
-        rows = sorted(pending.in_flight.difference(pending.arrived) | pending.dropped)
+        rows = sorted(self.pending.in_flight.difference(self.pending.arrived) | self.pending.dropped)
         if not self._starting.over:
             rows = self._starting.not_made()
         if not rows and not self.values.awaited:
@@ -441,9 +438,7 @@ class BackendRows:
 
     def receive_values(self, timeout: float | None) -> PendingValues:
         """Wait for the values of ``request_call``; what came is there also after an exception."""
-        deadline = None
-        if timeout is not None:
-            deadline = time.monotonic() + timeout
+        deadline = _deadline(timeout)
         while self.values.awaited:
             self._advance(deadline)
         self.interrupts.let_through()
@@ -486,6 +481,10 @@ class BackendRows:
         number = len(self.pending.in_flight)
         who = f"{number} sub-environments have not" if number else "not all sub-environments have"
         return WaitTimeoutError(f"{who} answered yet; wait again")
+
+
+def _deadline(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
 
 
 def errors_of(failures: Sequence[Failure]) -> tuple[SubEnvError, ...]:

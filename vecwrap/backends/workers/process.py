@@ -72,9 +72,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         self.parent_share = bool(requested.parent_share) and len(self._shares) > 1
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
         self._step_reply = self._reply("rows", "step_timeout")
-        shares = self._shares
-        if self.parent_share:
-            shares = self._shares[:-1]
+        shares = self._shares[: len(self._shares) - self.parent_share]
         self.workers = len(shares)
         self._workers = [WorkerHandle(number, share) for number, share in enumerate(shares)]
         self._spinner = Spinner(ORDERED, crowded=self.workers >= usable_cores())
@@ -254,10 +252,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         return bool(self.own) or bool(self._requested)
 
     def _own_among(self, rows: Sequence[int] | IntArray) -> list[int]:
-        if self.own is None:
-            return []
-        own = self._shares[-1]
-        return [i for i in map(int, rows) if i >= own[0]]
+        return [i for i in map(int, rows) if self.own is not None and i >= self._shares[-1][0]]
 
     def reset(self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         super().reset(rows, seeds, options)
