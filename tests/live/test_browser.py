@@ -330,7 +330,7 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
     before = len(told)
     for _ in range(200):
         env.step([0, 1])
-    assert len(told) == before + (env.core.rows.frames_told != [Frames.NONE] * 2) <= before + 1
+    assert len(told) == before + (env.core.rows.frames.told != [Frames.NONE] * 2) <= before + 1
     assert env.core.rows.fast
     env.close()
 

@@ -343,7 +343,7 @@ def test_a_callable_that_a_file_names_is_imported(tmp_path):
             env.step([0, 0])
     kept = sys.modules["tests.wrappers.test_monitor_logs"].GAMES
     assert [tuple(episode) for episode in kept] == [tuple(episode) for episode in env.find(Monitor).recent]
-    with pytest.raises(SpecError, match="log: expected nothing to import"):
+    with pytest.raises(SpecError, match=r"log\[0\]: expected nothing to import"):
         load_without_imports(path)
 
 

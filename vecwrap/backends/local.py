@@ -147,11 +147,10 @@ class LocalRows:
             self._interrupts.hold()
             job = self._jobs[0]
             arrivals.append(self._run(job, one))
-            if job.left:
-                if self._interrupts.came():
-                    break
-            else:
+            if job.begun == len(job.rows):
                 self._jobs.popleft()
+            elif self._interrupts.came():
+                break
         return arrivals
 
     def _run(self, job: _Job, one: bool) -> Results:
@@ -166,7 +165,8 @@ class LocalRows:
         else:
             done, failures = self.group.reset(rows, job.seeds[job.begun : end], job.options)
         job.begun += len(done) + len(failures)
-        self._raise_interrupt(failures)
+        if failures:
+            self._raise_interrupt(failures)
         return Results(done, failures)
 
     def _apply_frames(self, frames: Sequence[Frames]) -> None:

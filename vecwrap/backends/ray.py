@@ -75,6 +75,9 @@ class ActorHandle(WorkerHandleBase):
     def awaiting(self) -> list[str]:
         return [call.kind for call in self.calls.values()]
 
+    def is_idle(self) -> bool:
+        return not self.calls
+
     def __str__(self) -> str:
         return self.in_words("actor", f"{self.pid} on node {self.address}")
 

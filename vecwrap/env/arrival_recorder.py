@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from vecwrap.env.arrivals import Arrival, Lost, Made, NotMade, NotRestored, Results, Values
@@ -63,18 +63,19 @@ class ArrivalRecorder:
 
     def _take_results(self, results: Results) -> None:
         pending = self._pending
-        dropped = frozenset(pending.dropped)
+        dropped = pending.dropped and frozenset(pending.dropped)
         rows, failures = pending.take(results.rows, results.failures)
         if dropped:
             self._take_dropped(results, dropped)
-        self._restarts.arrived(rows)
+        if self._restarts.is_on:
+            self._restarts.arrived(rows)
         pending.arrived += rows
         for failure in failures:
             refused = self._restarts.lose_one(failure)
             if refused is not None:
                 pending.failures.append(refused)
 
-    def _take_dropped(self, results: Results, dropped: frozenset[int]) -> None:
+    def _take_dropped(self, results: Results, dropped: Collection[int]) -> None:
         """Record what became of sub-environments whose results are dropped: schedules have advanced, some were lost."""
         self._restarts.dropped([row for row in results.rows if row in dropped])
         for failure in results.failures:

@@ -31,10 +31,10 @@ from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Autoreset, Infos, IntArray, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description
-from vecwrap.sources.failure import Failure
+from vecwrap.sources.failure import errors_of
 from vecwrap.sources.source_factories import Factory, num_rows_of
 
-__all__ = ["BackendRows", "errors_of"]
+__all__ = ["BackendRows"]
 
 _open: weakref.WeakSet[BackendRows] = weakref.WeakSet()
 
@@ -149,14 +149,16 @@ class BackendRows:
             self.joint.refuse_parts(env_ids, of_reset=False)
         for observer in self.observers:
             observer.on_send(actions, env_ids)
-        beginning = self.restarts.beginning_with_step(env_ids)
-        if len(beginning):  # this step has not caused their deaths, and its resets come next in schedules
-            self._take(self._runner.notice_losses(beginning))
+        is_on = self.restarts.is_on
+        if is_on:
+            beginning = self.restarts.beginning_with_step(env_ids)
+            if len(beginning):  # this step has not caused their deaths, and its resets come next in schedules
+                self._take(self._runner.notice_losses(beginning))
         if self.frames.changed:
             self._send_frame_requests()  # before the rows are in flight: a worker found dead here died earlier
         try:
             self._request(env_ids)
-            lost = self.restarts.requested_steps(env_ids)
+            lost = self.restarts.requested_steps(env_ids) if is_on else None
             if lost is None:
                 self._send_steps(actions, env_ids)
                 return
@@ -195,7 +197,7 @@ class BackendRows:
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
         """Return ``count`` rows as soon as they are ready; WaitTimeoutError past the timeout."""
-        deadline = _deadline(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
         pending = self.pending
         has_come = False
         while pending.num_arrived < count:
@@ -218,9 +220,13 @@ class BackendRows:
         return step
 
     def _collect(self, env_ids: IntArray) -> StepResult:
-        step: StepResult = self.context.timing.run("copy", partial(self.slots.collect, env_ids, copy=self.copy))
+        if self.context.timing.timer is None:
+            step = self.slots.collect(env_ids, copy=self.copy)
+        else:
+            step = self.context.timing.run("copy", partial(self.slots.collect, env_ids, copy=self.copy))
         self.latest_infos = step.infos, step.final_infos
-        self.restarts.delivered(step)
+        if self.restarts.is_on:
+            self.restarts.delivered(step)
         self.endings.note(step)
         self.latest = step.observations
         return step
@@ -309,18 +315,26 @@ class BackendRows:
             WaitTimeoutError: nothing has arrived by the deadline.
         """
         self.interrupts.let_through()
-        self.refuse_broken()
-        number = self.pending.num_arrived
-        self._recreate_due()
-        if self.pending.num_arrived > number:
-            return True
-        until = self._until(deadline)
-        if not self._is_anything_awaited():
+        if self.broken is not None:
+            raise self.broken
+        if self.restarts.restart_at:
+            number = self.pending.num_arrived
+            self._recreate_due()
+            if self.pending.num_arrived > number:
+                return True
+        until = time.monotonic() + POLL_SECONDS
+        if deadline is not None or self.restarts.restart_at:
+            until = self._until(until, deadline)
+        pending = self.pending
+        if not (pending.awaited or pending.dropped or self.values.awaited) and self._starting.over:
             self._rest(until)
         else:
             soon = deadline is not None or self.context.batch_size is not None
             try:
-                arrivals = self.context.timing.run("wait", partial(self._runner.poll, until, soon=soon))
+                if self.context.timing.timer is None:
+                    arrivals = self._runner.poll(until, soon=soon)
+                else:
+                    arrivals = self.context.timing.run("wait", partial(self._runner.poll, until, soon=soon))
             except BackendError as error:
                 self._note_broken(error)
                 raise
@@ -336,18 +350,14 @@ class BackendRows:
             raise self._too_early()
         return False
 
-    def _until(self, deadline: float | None) -> float:
-        now = time.monotonic()
-        until = now + POLL_SECONDS
+    def _until(self, until: float, deadline: float | None) -> float:
+        """Return until when to wait: not past the deadline, nor past the next restart."""
         if deadline is not None:
             until = min(until, deadline)
         if isinstance(self.restarts, RestartManager) and self.restarts.restart_at:
-            until = min(until, now + min(self.restarts.restart_at.values()) - self.restarts.budget.clock())
+            next_restart = min(self.restarts.restart_at.values()) - self.restarts.budget.clock()
+            until = min(until, time.monotonic() + next_restart)
         return until
-
-    def _is_anything_awaited(self) -> bool:
-        pending = self.pending
-        return pending.is_awaited() or bool(pending.dropped or self.values.awaited) or not self._starting.over
 
     def _rest(self, until: float) -> None:
         """Sleep until something is to be recreated, or it is time to look whether somebody has closed this."""
@@ -414,7 +424,7 @@ class BackendRows:
         while any(i in self.restarts.restart_at for i in env_ids):
             self._recreate_due()
             if any(i in self.restarts.restart_at for i in env_ids):
-                self._rest(self._until(None))
+                self._rest(self._until(time.monotonic() + POLL_SECONDS, None))
                 self.refuse_closed_meanwhile()
         gone = sorted(i for i in env_ids if i in self.restarts.unrecoverable)
         if gone:
@@ -438,15 +448,13 @@ class BackendRows:
 
     def receive_values(self, timeout: float | None) -> PendingValues:
         """Wait for the values of ``request_call``; what came is there also after an exception."""
-        deadline = _deadline(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
         while self.values.awaited:
             self._advance(deadline)
         self.interrupts.let_through()
         if self.values.lost is not None:
             raise self.values.lost
         return self.values
-
-    # -- the end -------------------------------------------------------------------------------------------------------
 
     def release_slots(self) -> None:
         """Let the memory of the slots go with the last array over it."""
@@ -481,15 +489,6 @@ class BackendRows:
         number = len(self.pending.in_flight)
         who = f"{number} sub-environments have not" if number else "not all sub-environments have"
         return WaitTimeoutError(f"{who} answered yet; wait again")
-
-
-def _deadline(timeout: float | None) -> float | None:
-    return None if timeout is None else time.monotonic() + timeout
-
-
-def errors_of(failures: Sequence[Failure]) -> tuple[SubEnvError, ...]:
-    """In ascending order of sub-environments, independent of which answered first."""
-    return tuple(failure.error() for failure in sorted(failures, key=lambda failure: failure.index))
 
 
 def _note_the_fork() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from vecwrap.env.backend_rows import BackendRows, errors_of
+from vecwrap.env.backend_rows import BackendRows
 from vecwrap.errors import ArgumentError, BackendError
 from vecwrap.interrupts import is_interrupt
-from vecwrap.sources.failure import Failure
+from vecwrap.sources.failure import Failure, errors_of
 
 
 class Calls:

@@ -123,7 +123,8 @@ class Face:
             )
         if backend_rows.forked:
             backend_rows.refuse_forked(name)
-        backend_rows.refuse_broken()
+        if backend_rows.broken is not None:
+            raise backend_rows.broken
 
     def refuse_pending(self, name: str, allow: str | None = None) -> None:
         self.refuse_closed(name)
@@ -279,7 +280,8 @@ class Face:
             except BaseException as error:
                 self.end_if_interrupted(error)
                 raise
-        backend_rows.refuse_closed_meanwhile()
+        if backend_rows.closed:  # by the program's handler of an interrupt
+            backend_rows.refuse_closed_meanwhile()
         backend_rows.update_fast()
         return step, result
 
@@ -319,7 +321,8 @@ class Face:
             raise
         for observer in backend_rows.observers:
             observer.on_return()
-        backend_rows.refuse_closed_meanwhile()
+        if backend_rows.closed:  # by the program's handler of an interrupt
+            backend_rows.refuse_closed_meanwhile()
         backend_rows.update_fast()
         if step.failures:
             failure = step.failures[0]

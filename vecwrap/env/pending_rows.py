@@ -19,6 +19,7 @@ class PendingRows:
         in_flight: rows whose results are still to be delivered.
         arrived: those of them whose results are in the slots, in the order of arrival.
         failures: those of them that raised.
+        awaited: those of them that the runner is to bring.
         dropped: rows of a call that an interrupt has ended; their results are dropped when they arrive.
     """
 
@@ -29,7 +30,7 @@ class PendingRows:
         self.arrived: list[int] = []
         self.failures: list[Failure] = []
         self.dropped: set[int] = set()
-        self._awaited: set[int] = set()  # rows that the runner is to bring, without the dropped ones
+        self.awaited: set[int] = set()
 
     @property
     def num_arrived(self) -> int:
@@ -37,21 +38,17 @@ class PendingRows:
 
     def request_all(self) -> None:
         self.in_flight = self._all
-        self._awaited = set(self._all)
+        self.awaited = set(self._all)
 
     def request(self, rows: Iterable[int]) -> None:
         requested = frozenset(rows)
         self.in_flight |= requested
-        self._awaited |= requested
+        self.awaited |= requested
 
     def withdraw(self, rows: Collection[int]) -> None:
         """Rows whose request was never sent are idle again."""
         self.in_flight = self.in_flight.difference(rows)
-        self._awaited.difference_update(rows)
-
-    def is_awaited(self) -> bool:
-        """Whether the runner is to bring any row."""
-        return bool(self._awaited)
+        self.awaited.difference_update(rows)
 
     def take(self, rows: Sequence[int], failures: Sequence[Failure]) -> tuple[Sequence[int], Sequence[Failure]]:
         """Return what somebody waits for of what a runner has brought.
@@ -62,7 +59,7 @@ class PendingRows:
         brought = rows
         if failures:
             brought = [*rows, *(failure.index for failure in failures)]
-        awaited = self._awaited
+        awaited = self.awaited
         if not self.dropped:
             if not awaited.issuperset(brought) or len(set(brought)) < len(brought):
                 self._refuse_unexpected(brought, awaited)
@@ -87,16 +84,16 @@ class PendingRows:
 
     def lose(self, row: int) -> None:
         """The runner will not bring a row: its sub-environment is lost."""
-        self._awaited.discard(row)
+        self.awaited.discard(row)
         self.dropped.discard(row)
 
     def leave_to_restarts(self, rows: Iterable[int]) -> None:
         """The runner is not asked for rows whose sub-environments are lost."""
-        self._awaited.difference_update(rows)
+        self.awaited.difference_update(rows)
 
     def await_again(self, rows: Iterable[int]) -> None:
         """The runner is to bring rows that were lost: they were requested of new sub-environments."""
-        self._awaited.update(rows)
+        self.awaited.update(rows)
 
     def complete(self, row: int) -> None:
         """A row has its result although no runner brought one."""
@@ -122,4 +119,4 @@ class PendingRows:
         self.in_flight = _NONE
         self.arrived = []
         self.failures = []
-        self._awaited = set()
+        self.awaited = set()

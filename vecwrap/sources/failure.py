@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -159,3 +160,8 @@ def not_an_env(made: Any) -> str:
     if any(base.__module__.partition(".")[0] == "gym" for base in kind.__mro__):
         return f"{kind.__name__}, a gym.Env of the old Gym API, expected a gymnasium.Env. {_REMEDY}"
     return f"{kind.__name__}, expected a gymnasium.Env"
+
+
+def errors_of(failures: Sequence[Failure]) -> tuple[SubEnvError, ...]:
+    """In ascending order of sub-environments, independent of which answered first."""
+    return tuple(failure.error() for failure in sorted(failures, key=lambda failure: failure.index))

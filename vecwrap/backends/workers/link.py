@@ -53,6 +53,9 @@ class WorkerHandle(WorkerHandleBase):
     def awaiting(self) -> list[str]:
         return [one.kind for one in self.expected]
 
+    def is_idle(self) -> bool:
+        return not self.expected
+
     def send(self, message: bytes, owed: Sequence[PendingReply] = ()) -> None:
         """Send a message, and expect these answers; raise OSError if the worker is gone."""
         if owed and self._limited() is None:

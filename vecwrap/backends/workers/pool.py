@@ -69,6 +69,10 @@ class WorkerHandleBase(ABC):
     def awaiting(self) -> list[str]:
         """The kinds of replies that it is to send, in order."""
 
+    @abstractmethod
+    def is_idle(self) -> bool:
+        """Whether it is to send none."""
+
     def in_words(self, what: str, pid: str) -> str:
         """``worker 0 (pid 77, sub-environments 0-3)``."""
         ids = f"{self.env_ids[0]}"
@@ -138,7 +142,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         return arrivals
 
     def _is_anything_awaited(self) -> bool:
-        return any(worker.awaiting() for worker in self._workers)
+        return not all(worker.is_idle() for worker in self._workers)
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
@@ -321,10 +325,18 @@ class WorkerPool(ABC, Generic[_Handle]):
                 self._arrivals.append(NotRestored(failures))
 
     def _take_results(self, rows: list[int], failures: Sequence[Failure] = ()) -> None:
+        """Have ``poll`` return results, those of several workers together if it can."""
         self._requested.difference_update(rows)
-        self._requested.difference_update(failure.index for failure in failures)
-        if rows or failures:
-            self._arrivals.append(Results(rows, failures))
+        if failures:
+            self._requested.difference_update(failure.index for failure in failures)
+        elif not rows:
+            return
+        elif self._arrivals:
+            last = self._arrivals[-1]
+            if isinstance(last, Results) and not last.failures:
+                self._arrivals[-1] = Results([*last.rows, *rows])
+                return
+        self._arrivals.append(Results(rows, failures))
 
     def _extend_deadlines(self, longer: float) -> None:
         """Let no limit run while this process is stopped: a wait has taken ``longer`` than asked for, in seconds."""

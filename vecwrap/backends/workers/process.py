@@ -196,31 +196,29 @@ class Processes(WorkerPool[WorkerHandle], Runner):
     def step_whole(self, actions: Batch) -> bool:
         """Step all rows; False if it takes long, is a message, or a row has failed: results arrive through ``poll``."""
         self.slots.actions.fill(slice(None), actions)
+        number = len(self._arrivals)
         with self._lock:
             try:
-                return self._step_whole()
+                for worker, _ in elsewhere_first([(worker, None) for worker in self._workers]):
+                    worker.request_steps(None, self._step_reply)
+                own_done = self.own is None or self._step_own(self.own)
+                in_time = time.monotonic() - self._looked <= GLANCE_SECONDS  # else stderr and deaths are looked at
+                came = self.context.interrupts.came
+                if own_done and in_time and self._spinner.spin(self._lanes, came) and self._take_whole():
+                    del self._arrivals[number:]
+                    return True
+                self._note_requested()
+                return False
             except BaseException:
                 self._note_requested()
                 raise
 
-    def _step_whole(self) -> bool:
-        for worker, _ in elsewhere_first([(worker, None) for worker in self._workers]):
-            worker.request_steps(None, self._step_reply)
-        own: list[Arrival] = []
-        if self.own is not None:
-            self.own.step(self._shares[-1])
-            own = self.own.run()
-        if self._may_spin(own) and self._spinner.spin(self._lanes, self.context.interrupts.came) and self._take_whole():
-            return True
-        self._arrivals += own
-        self._note_requested()
-        return False
-
-    def _may_spin(self, own: Sequence[Arrival]) -> bool:
-        """Whether nothing is left of the own rows, and stderr and deaths were looked at a moment ago."""
-        if self.own or any(isinstance(results, Results) and results.failures for results in own):
-            return False
-        return time.monotonic() - self._looked <= GLANCE_SECONDS
+    def _step_own(self, own: LocalRows) -> bool:
+        """Step the rows of this process; whether all are done."""
+        own.step(self._shares[-1])
+        arrivals = own.run()
+        self._arrivals += arrivals
+        return not own and not any(isinstance(results, Results) and results.failures for results in arrivals)
 
     def _take_whole(self) -> bool:
         """Take all replies, which are there; False if some have come as messages."""
