@@ -8,6 +8,7 @@ TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tests wait for their workers a third of the time: three test workers keep two cores busy.
 PYTEST_ARGS ?= -n 3
+PYTEST_FULL_ARGS ?= -n 4
 # The suite starts hundreds of interpreters, each of which would compile our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -21,11 +22,11 @@ demo: $(VENV)/.demo  ## eight real Pongs under a random policy: examples/pong.ya
 	$(BIN)/vecwrap run examples/pong.yaml
 	@echo 'In the browser while it runs: $(BIN)/pip install -e ".[live]" && $(BIN)/vecwrap run examples/pong.yaml --watch'
 
-test: $(VENV)/.test  ## the suite: every behaviour, in about seven minutes on two quiet cores
+test: $(VENV)/.test  ## the suite: every behaviour, in about ten minutes on two cores
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-test-full: $(VENV)/.test  ## what it leaves out: more backends, longer streams, the examples, what learns
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'full and not soak'
+test-full: $(VENV)/.test  ## what it leaves out: more backends, longer streams, the examples, what learns; about as long
+	$(BIN)/python -m pytest $(PYTEST_FULL_ARGS) -m 'full and not soak'
 
 lint: $(VENV)/.test  ## style, types and the direction of imports
 	$(BIN)/ruff check .

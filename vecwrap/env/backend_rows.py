@@ -381,6 +381,8 @@ class BackendRows:
 
     def _take(self, arrivals: Sequence[Arrival]) -> None:
         """Record what has arrived; interrupts are held back."""
+        if self.closed:
+            self.refuse_closed_meanwhile()
         try:
             self._recorder.take(arrivals)
         except (BackendError, SubEnvError) as error:
@@ -432,8 +434,6 @@ class BackendRows:
                 f"sub-environments {gone} were lost and could not be recreated; a reset tries again, or exclude them "
                 "with indices"
             )
-
-    # -- calls to sub-environments -------------------------------------------------------------------------------------
 
     def request_call(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         """Call a method of ``SubEnv`` on sub-environments, each with its arguments."""
