@@ -271,15 +271,11 @@ class Face:
                 if step is not None:
                     result = self.five_tuple(step)
                     pending.call = None
-        except BaseException as error:
+            if step is None:
+                return self.wait("step", "step_wait", None)
+        except BaseException as error:  # also of an interrupt that comes before the wait has begun
             self._end_call(error)
             raise
-        if step is None:
-            try:
-                return self.wait("step", "step_wait", None)
-            except BaseException as error:
-                self.end_if_interrupted(error)
-                raise
         if backend_rows.closed:  # by the program's handler of an interrupt
             backend_rows.refuse_closed_meanwhile()
         backend_rows.update_fast()
