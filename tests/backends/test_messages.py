@@ -287,6 +287,26 @@ def test_ctrl_c_while_a_message_is_read_ends_the_step_and_nothing_else():
 # -- shared memory ----------------------------------------------------------------------------------------------------
 
 
+def test_a_value_that_is_read_before_the_rows_in_memory_that_precede_it_is_no_row(monkeypatch):
+    """After an interrupt rows are still under way, and a call may follow them."""
+    with ShmemBackend([ToyEnv] * 2, workers=1) as env:
+        env.reset(seed=1)
+        env.step([0, 0])
+        env.send([0, 1])
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(env.runner, "poll", lambda *_, **__: signal.default_int_handler(2, None))
+            env.recv()
+        env.call_async("get_wrapper_attr", "render_mode")
+        lane = env.runner._workers[0].lane
+        assert until(
+            lambda: lane.has_answers() and select.select([env.runner._workers[0].channel.fileno()], [], [], 0)[0]
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(lane, "has_answers", lambda: False)  # as if the rows had arrived a moment later
+            assert env.call_wait() == (None, None)
+        assert len(env.reset(seed=1)[0]) == 2
+
+
 @pytest.mark.parametrize("count", [-5, 0, 99, 2**62])
 def test_a_count_of_answers_that_were_not_asked_for_is_an_error_that_names_the_worker(count, monkeypatch):
     with build(ShmemBackend) as env:

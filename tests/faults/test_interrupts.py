@@ -471,13 +471,15 @@ def test_two_that_come_together_are_held_back_as_one_and_a_later_one_ends_the_ho
 
 @pytest.mark.parametrize("backend", ["dummy", SHMEM, SUBPROCESS])
 def test_two_that_come_together_in_a_call_are_one(backend, clock):
-    env, twin = make(backend), make()
+    wrappers = ["framestack:2", CtrlC, "monitor"]
+    env, twin = make(backend, wrappers), make(wrappers=wrappers)
     for ask, wait, *arguments in [("step_async", "step_wait", [0, 1, 2]), ("send", "recv", [0, 1, 2])] * 2:
         env.reset()
         getattr(env, ask)(*arguments)
         pressed(env, getattr(env, wait), times=2)
         clock.now += 1
-    assert_same(twin.reset(seed=3)[0].shape, env.reset(seed=3)[0].shape)
+    assert_same(twin.reset(seed=3), env.reset(seed=3))
+    assert_same(twin.step([0, 1, 2]), env.step([0, 1, 2]))
     env.close()
     twin.close()
 

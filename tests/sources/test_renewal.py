@@ -8,7 +8,7 @@ import pytest
 
 import vecwrap
 from tests.agents import Party, Turns
-from vecwrap.errors import PlanError
+from vecwrap.errors import CheckpointError, PlanError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.compare import assert_same
@@ -102,6 +102,26 @@ def test_a_saved_state_goes_on_as_it_would_have():
         other.load_state_dict(env.state_dict())
         for _ in range(30):
             assert_same(env.step([0, 1]), other.step([0, 1]))
+
+
+def test_what_was_set_before_a_save_is_set_on_what_is_made_anew_after_the_load():
+    build = partial(vecwrap.build, toy(end=0.5), n=2, backend="dummy", recreate_every=1, seed=3)
+    with build() as env, build() as other:
+        env.reset()
+        env.set_attr("bonus", [5.0, 7.0])
+        other.load_state_dict(env.state_dict())
+        for _ in range(20):
+            assert_same(env.step([0, 1]), other.step([0, 1]))
+        assert other.get_attr("bonus") == (5.0, 7.0)
+
+
+def test_a_saved_state_that_would_set_a_dunder_is_refused():
+    with vecwrap.build(toy(), n=1, backend="dummy", recreate_every=1, seed=3) as env:
+        env.reset()
+        state = env.state_dict()
+        state["sub_envs"][0]["renewal"]["attributes"] = {"__class__": 1}
+        with pytest.raises(CheckpointError):
+            env.load_state_dict(state)
 
 
 @pytest.mark.parametrize("game", [Turns, Party])

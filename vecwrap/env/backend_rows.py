@@ -277,9 +277,6 @@ class BackendRows:
 
     # -- the fast path -------------------------------------------------------------------------------------------------
 
-    def disable_fast_path(self) -> None:
-        self._can_be_fast = False
-
     def update_fast(self) -> None:
         """At the end of a general call: is there nothing that the fast path could not do?"""
         special = self.pending.in_flight or self.endings.any_ended or self.frames.changed or self.observers

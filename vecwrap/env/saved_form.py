@@ -37,8 +37,8 @@ def refuse_form(
             fitting(row[name], False, where)
         for name in ("waits", "gone"):  # of games
             fitting(row.get(name, False), False, where)
-        for name in ("episodes", "number"):
-            fitting(fitting(row.get("renewal", {name: 0}), {}, where)[name], 0, f"{where}: renewal: {name}")
+        if "renewal" in row:
+            _refuse_renewal(row["renewal"], f"{where}: renewal")
         if "recovery" in row:
             _refuse_recovery(conform, row["recovery"], f"{where}: recovery")
 
@@ -66,7 +66,17 @@ def _refuse_recovery(conform: Callable[[Any], Any], recovery: dict[str, Any], wh
     fitting(restarts["reason"], "", f"{where}: reason")
     for age in fitting(restarts["ages"], [], f"{where}: ages"):
         fitting(age, 0.0, f"{where}: ages")
-    if any(not isinstance(name, str) or name.startswith("__") for name in fitting(recovery["attributes"], {}, where)):
+    _refuse_attributes(recovery["attributes"], where)
+
+
+def _refuse_renewal(renewal: dict[str, Any], where: str) -> None:
+    for name in ("episodes", "number"):
+        fitting(renewal[name], 0, f"{where}: {name}")
+    _refuse_attributes(renewal["attributes"], where)
+
+
+def _refuse_attributes(attributes: Any, where: str) -> None:
+    if any(not isinstance(name, str) or name.startswith("__") for name in fitting(attributes, {}, where)):
         raise ValueError(f"{where}: expected names of attributes, none with two underscores")
 
 

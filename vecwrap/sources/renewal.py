@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from vecwrap.rows.infos import own_copy
+from vecwrap.sources.saving import is_plain
 
 __all__ = ["Renewal"]
 
@@ -45,10 +46,18 @@ class Renewal:
         self.attributes.pop(name, None)
         self.attributes[name] = own_copy(value)
 
-    def state(self) -> dict[str, int]:
-        return {"episodes": self._episodes, "number": self._number}
+    def state(self) -> dict[str, Any]:
+        """Return what a file can hold: of the attributes, plain ones."""
+        attributes = {name: own_copy(value) for name, value in self.attributes.items() if is_plain(value)}
+        return {"episodes": self._episodes, "number": self._number, "attributes": attributes}
 
-    def load(self, state: dict[str, int] | None) -> None:
+    def load(self, state: dict[str, Any] | None) -> None:
         """Go on from a saved state; None: it was saved without ``recreate_every``."""
-        self._episodes = 0 if state is None else state["episodes"]
-        self._number = 0 if state is None else state["number"]
+        if state is None:
+            self._episodes = 0
+            self._number = 0
+            return
+        self._episodes = state["episodes"]
+        self._number = state["number"]
+        others = {name: value for name, value in self.attributes.items() if not is_plain(value)}
+        self.attributes = {**others, **own_copy(state["attributes"])}

@@ -191,8 +191,6 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             self.own.cancel(rows)
         return super().cancel(rows)
 
-    # -- the fast path -------------------------------------------------------------------------------------------------
-
     def step_whole(self, actions: Batch) -> bool:
         """Step all rows; False if it takes long, is a message, or a row has failed: results arrive through ``poll``."""
         self.slots.actions.fill(slice(None), actions)
@@ -443,6 +441,10 @@ class Processes(WorkerPool[WorkerHandle], Runner):
 
     def _handle(self, worker: WorkerHandle, message: tuple[Any, ...]) -> None:
         kind = message[0]
+        if kind != "rows" and worker.lane is not None and worker.expected[0].kind == "rows":
+            worker.lane.hear()  # rows that the worker has finished before it sent this message
+            if not self._take_lane(worker, worker.lane):
+                return
         reply = worker.answered(message[1] if kind == "rows" else 1)
         if kind == "attached":
             assert reply.kind == kind, reply
