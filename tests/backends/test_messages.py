@@ -303,7 +303,7 @@ def test_a_value_that_is_read_before_the_rows_in_memory_that_precede_it_is_no_ro
         )
         with monkeypatch.context() as patch:
             patch.setattr(lane, "has_answers", lambda: False)  # as if the rows had arrived a moment later
-            assert env.call_wait() == (None, None)
+            assert env.call_wait(timeout=LONG) == (None, None)
         assert len(env.reset(seed=1)[0]) == 2
 
 
