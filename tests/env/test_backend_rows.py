@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from gymnasium.error import NoAsyncCallError
 
+import vecwrap
 from tests.scripted import Scripted, Still, resets, steps
 from vecwrap.env.arrivals import Lost, NotRestored, Results
 from vecwrap.env.backend import Backend
 from vecwrap.errors import BackendError, ResetNeededError, SubEnvError, WaitTimeoutError
 from vecwrap.sources.failure import make_failure
+from vecwrap.testing import toy
 
 
 def build(*script, n=2, **options):
@@ -197,6 +199,31 @@ def test_an_interrupt_of_a_wait_drops_what_is_in_flight_and_all_rows_need_a_rese
     assert env.reset(seed=3)[0].tolist() == [[0], [0]]
     assert runner.requests[-1] == ("reset", [0, 1], [3, 4])
     assert env.step([0, 0])[1].tolist() == [1, 1]
+
+
+def test_a_step_after_an_interrupt_and_a_load_waits_for_what_is_dropped():
+    env, runner = build(resets(0, 1), interrupt, autoreset="disabled")
+    env.reset(seed=1)
+    runner.to_come = [1]
+    with pytest.raises(KeyboardInterrupt):
+        env.step([0, 0])
+    endings = env.core.rows.endings
+    endings.ended[:] = endings.never_reset[:] = False  # as a load does
+    runner.script.extend([steps(1), steps(0, 1, terminated=True)])  # the late row, then those of the step
+    assert env.step([0, 0])[1].tolist() == [1, 1]
+    assert runner.requests[-1] == ("step", [0, 1])
+
+
+def test_after_a_load_nothing_is_said_of_the_interrupt_before_it():
+    env = vecwrap.build(toy(end=0.0), n=1, backend="dummy", autoreset="disabled")
+    env.reset(seed=1)
+    env.step([0])
+    state = env.state_dict()
+    state["sub_envs"][0]["ended"] = True
+    env.core.interrupt()
+    env.load_state_dict(state)
+    with pytest.raises(ResetNeededError, match=r"sub-environments \[0\] have ended"):
+        env.step([0])
 
 
 def test_a_failure_of_a_dropped_row_is_dropped_and_a_loss_is_recorded():

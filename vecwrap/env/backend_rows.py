@@ -147,6 +147,8 @@ class BackendRows:
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         if self.joint is not None:
             self.joint.refuse_parts(env_ids, of_reset=False)
+        if self.pending.dropped:  # a state was loaded instead of a reset
+            self._await_dropped()
         for observer in self.observers:
             observer.on_send(actions, env_ids)
         is_on = self.restarts.is_on
@@ -173,9 +175,8 @@ class BackendRows:
         if self.joint is not None:
             self.joint.refuse_parts(env_ids, of_reset=True)
         self._runner.refuse_reset(seeds, options)
-        while self.pending.dropped:
-            self._advance()
-        self.interrupts.hold()
+        if self.pending.dropped:
+            self._await_dropped()
         for observer in self.observers:
             observer.on_send(None, env_ids)
         if self.restarts.is_on:  # deaths of the past are not of this reset's making: its seeds stay as given
@@ -244,6 +245,11 @@ class BackendRows:
         self.pending.drop(self._runner.cancel(in_flight))
         self.endings.interrupt()
         self.fast = False
+
+    def _await_dropped(self) -> None:
+        while self.pending.dropped:
+            self._advance()
+        self.interrupts.hold()
 
     def _request(self, env_ids: IntArray) -> None:
         self.fast = False
@@ -434,7 +440,8 @@ class BackendRows:
 
     def request_call(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         """Call a method of ``SubEnv`` on sub-environments, each with its arguments."""
-        self.refuse_broken()
+        if self.broken is not None:
+            raise self.broken
         number = self.values.begin(env_ids)
         try:
             self._runner.call(number, method, env_ids, arguments)
@@ -461,10 +468,6 @@ class BackendRows:
             self.latest = None
 
     # -- refusals ------------------------------------------------------------------------------------------------------
-
-    def refuse_broken(self) -> None:
-        if self.broken is not None:
-            raise self.broken
 
     def refuse_closed_meanwhile(self, error: Exception | None = None) -> None:
         """Raise ClosedEnvironmentError, instead of what followed from the closing, if there has been one."""

@@ -232,6 +232,7 @@ class Core:
                 self.load_sub_env_states(None)
             raise CheckpointError(f"{error}; its saved state does not fit; save it again") from error
         endings.never_reset[:] = False
+        endings.interrupted = False
         for i, state in enumerate(states):
             rows.slots.observations.put(i, state["observation"])
             endings.ended[i] = state["ended"]
